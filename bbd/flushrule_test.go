@@ -359,7 +359,7 @@ func TestFlushRuleCluster(t *testing.T) {
 	eventually(t, "a node that owns nothing lists the states", func() bool { return fmt.Sprint(r.states()) == want })
 	old := []string{"step-4", "step-6"}
 	r.want(old, "map[step-5:3 step-7:3]")
-	if j, err := admin.JobByID(t.Context(), r.c, onlyJob(t, r.c).ID); err != nil || !slices.Equal(j.Superseded, old) || j.SupersededTotal != 2 {
+	if j, err := admin.OperationByID(t.Context(), r.c, onlyOperation(t, r.c).ID); err != nil || !slices.Equal(j.Superseded, old) || j.SupersededTotal != 2 {
 		t.Errorf("the record of the drain: %+v, %v", j, err)
 	}
 

@@ -145,7 +145,7 @@ func TestLifetimeOrphan(t *testing.T) {
 		t.Errorf("an orphan without a reason: %+v", now)
 	}
 	time.Sleep(3 * time.Second) // which is more than it takes to look again
-	if j := onlyJob(t, c); j.Kind != "drain" || j.State != "running" {
+	if j := onlyOperation(t, c); j.Kind != "drain" || j.State != "running" {
 		t.Errorf("the drain: %+v", j)
 	}
 	eventually(t, "the buffer is an orphan", func() bool {
@@ -403,7 +403,7 @@ func TestLifetimeStageInNodeGone(t *testing.T) {
 		_, err := admin.OpenLifetime(t.Context(), c, l, o)
 		opened <- err
 	}()
-	eventually(t, "the node has copied files", func() bool { return onlyJobOrNone(t, nodes[1].dial()).FilesDone >= 200 })
+	eventually(t, "the node has copied files", func() bool { return onlyOperationOrNone(t, nodes[1].dial()).FilesDone >= 200 })
 	nodes[2].away()
 	for _, n := range others {
 		n.faults.Set()

@@ -52,8 +52,8 @@ func (d *Daemon) measure() metrics.Stats {
 		if !f.OldestDirty.IsZero() {
 			s.OldestDirty = time.Since(f.OldestDirty)
 		}
-		if !f.OldestFlight.IsZero() {
-			s.OldestFlight = time.Since(f.OldestFlight)
+		if !f.OldestAttempt.IsZero() {
+			s.OldestAttempt = time.Since(f.OldestAttempt)
 		}
 		for _, u := range b.Reassertion().Unexplained() {
 			s.Unexplained += u.Bytes

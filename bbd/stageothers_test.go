@@ -13,8 +13,8 @@ import (
 	"forebay/client/admin"
 )
 
-// TestStageInJobOthers stages in a tree with other entries than files, as a job of two nodes.
-func TestStageInJobOthers(t *testing.T) {
+// TestStageInOperationOthers stages in a tree with other entries than files, as a job of two nodes.
+func TestStageInOperationOthers(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()

@@ -107,7 +107,7 @@ func TestDrainThatFailedIsNotDone(t *testing.T) {
 	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"kept"}})
 	state := func() string {
 		t.Helper()
-		jobs, err := admin.Jobs(t.Context(), c)
+		jobs, err := admin.Operations(t.Context(), c)
 		if err != nil || len(jobs) == 0 {
 			t.Fatalf("jobs: %v (%v)", jobs, err)
 		}

@@ -81,7 +81,7 @@ func TestOlderMember(t *testing.T) {
 	if len(report.Failed) != 1 || report.Failed[0].Kind != client.ErrBusy || !strings.Contains(report.Failed[0].Reason, "its owner, node n3, and only a job can replace it there (drain the buffer first, or upgrade") {
 		t.Errorf("stage-in over what is dirty elsewhere: %+v %v", report, err)
 	}
-	if jobs, err := admin.Jobs(t.Context(), c); err != nil || len(jobs) != 0 {
+	if jobs, err := admin.Operations(t.Context(), c); err != nil || len(jobs) != 0 {
 		t.Errorf("jobs that an older member would never end: %+v %v", jobs, err)
 	}
 	if ns, err := admin.Nodes(t.Context(), c); err != nil || len(ns) != 3 || ns[1].Refused != "" || ns[1].MaxVersion != older.Max {
@@ -95,7 +95,7 @@ func TestOlderMember(t *testing.T) {
 		t.Error(err)
 	}
 	drain(t, c, "b")
-	if jobs, err := admin.Jobs(t.Context(), c); err != nil || len(jobs) != 1 {
+	if jobs, err := admin.Operations(t.Context(), c); err != nil || len(jobs) != 1 {
 		t.Errorf("jobs: %+v %v", jobs, err)
 	}
 }

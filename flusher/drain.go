@@ -69,20 +69,20 @@ func (e *entry) unwait(done chan error) {
 	}
 }
 
-// settleEvery is the least time between two checks of all keys by Settle.
-const settleEvery = 20 * time.Millisecond
+// checkEvery is the least time between two checks of all keys by FlushFirst.
+const checkEvery = 20 * time.Millisecond
 
-// Settle flushes some files of a buffer before its others, and waits. It returns when nothing of
+// FlushFirst flushes some files of a buffer before its others, and waits. It returns when nothing of
 // them is queued any more but files that a pattern keeps back, or with failures that do not pass by
 // themselves. It also returns when ctx ends. It returns those that are then left. As with Wait, a
 // key that was not queued counts as durable. Told, which may be nil, is called with the number of
 // files and bytes left, from this goroutine.
-func (f *Flusher) Settle(ctx context.Context, buffer string, keys []Key, told func(files, bytes int64)) []Unsaved {
+func (f *Flusher) FlushFirst(ctx context.Context, buffer string, keys []Key, told func(files, bytes int64)) []Unsaved {
 	keys = slices.Clone(keys)
 	f.urge(buffer, keys)
 	f.kick()
 	for {
-		left, stuck, changed := f.unsettled(buffer, keys)
+		left, stuck, changed := f.unflushed(buffer, keys)
 		if told != nil {
 			var bytes int64
 			for i := range left {
@@ -102,7 +102,7 @@ func (f *Flusher) Settle(ctx context.Context, buffer string, keys []Key, told fu
 		case <-ctx.Done():
 		}
 		select {
-		case <-time.After(settleEvery):
+		case <-time.After(checkEvery):
 		case <-ctx.Done():
 		}
 	}
@@ -150,9 +150,9 @@ func (f *Flusher) urge(buffer string, keys []Key) {
 	}
 }
 
-// unsettled returns those of the keys that are queued, how many of them will not move by
+// unflushed returns those of the keys that are queued, how many of them will not move by
 // themselves, and a channel that is closed on a change.
-func (f *Flusher) unsettled(buffer string, keys []Key) (left []Unsaved, stuck int, changed <-chan struct{}) {
+func (f *Flusher) unflushed(buffer string, keys []Key) (left []Unsaved, stuck int, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	q := f.mu.queues[buffer]

@@ -24,7 +24,7 @@ func (h *hold) concerns(path string) bool {
 
 // Hold keeps the files at and below clean paths ("": all of the buffer) from being flushed until
 // release is called. Flushes in flight there are cancelled, and when Hold returns they have ended:
-// either recorded by Job.Done, or not visible in the store once pending operations are carried out.
+// either recorded by upload.Job.Done, or not visible in the store once pending operations are carried out.
 // Take it before a rename (with both names) or a removal is decided, and release it after Apply. So
 // no flush works with a name that is no longer the file's, and removed files do not come back.
 //
@@ -177,9 +177,9 @@ func (h *Held) Quiet(ctx context.Context) error {
 	return h.until(ctx, func(*storeop.Op) bool { return false })
 }
 
-// Swept waits until objects that cancelled flushes may have left under the held names are gone from
+// CleanedUp waits until objects that cancelled flushes may have left under the held names are gone from
 // the store. The error is that of ctx.
-func (h *Held) Swept(ctx context.Context) error {
+func (h *Held) CleanedUp(ctx context.Context) error {
 	return h.until(ctx, func(op *storeop.Op) bool { return !op.Orphan })
 }
 

@@ -38,20 +38,20 @@ type Event struct {
 
 // BufferStats is how a buffer stands.
 type BufferStats struct {
-	Queued       int   // files to be flushed, those in flight among them
-	QueuedBytes  int64 // their sizes
-	InFlight     int
-	Stalled      int       // files in flight without an answer of their store for long; they hold no worker
-	StalledAt    time.Time // when the store last answered one of them
-	OldestFlight time.Time // when the oldest attempt of them all began; zero: none runs
-	Held         int       // files kept back by a pattern
-	Ruled        int       // files held back by a flush rule
-	Failing      int       // files whose last attempt failed
-	Conflicts    int       // of them, those under whose name the store has an object that the buffer did not write
-	StoreOps     int       // renames and removals still to be carried out
-	OldestDirty  time.Time // of the queued files; zero: there are none
-	Paused       bool
-	Draining     bool
+	Queued        int   // files to be flushed, those in flight among them
+	QueuedBytes   int64 // their sizes
+	InFlight      int
+	Stalled       int       // files in flight without an answer of their store for long; they hold no worker
+	StalledAt     time.Time // when the store last answered one of them
+	OldestAttempt time.Time // when the oldest attempt of them all began; zero: none runs
+	Held          int       // files kept back by a pattern
+	Ruled         int       // files held back by a flush rule
+	Failing       int       // files whose last attempt failed
+	Conflicts     int       // of them, those under whose name the store has an object that the buffer did not write
+	StoreOps      int       // renames and removals still to be carried out
+	OldestDirty   time.Time // of the queued files; zero: there are none
+	Paused        bool
+	Draining      bool
 
 	Flushed      int64 // files, since the start
 	FlushedBytes int64
@@ -105,8 +105,8 @@ func (q *queue) describe() BufferStats {
 	}
 	now := q.f.opts.Now()
 	for fl := range q.running {
-		if s.OldestFlight.IsZero() || fl.begun.Before(s.OldestFlight) {
-			s.OldestFlight = fl.begun
+		if s.OldestAttempt.IsZero() || fl.begun.Before(s.OldestAttempt) {
+			s.OldestAttempt = fl.begun
 		}
 		if at, stalled := fl.stalled(now); stalled {
 			s.Stalled++

@@ -14,11 +14,11 @@ import (
 // PlanInput is the input of Plan.
 type PlanInput struct {
 	Work  *directive.Work
-	Pool  string       // that the capacity is taken from: memory, disk
-	Nodes []admin.Node // the daemons
-	Jobs  []admin.Job  // stage-ins, stage-outs and drains of the last day
-	Flows []Flow       // present flushes of buffers, with their targets
-	Sizes []int64      // of each stage-in in bytes; negative: unknown
+	Pool  string            // that the capacity is taken from: memory, disk
+	Nodes []admin.Node      // the daemons
+	Jobs  []admin.Operation // stage-ins, stage-outs and drains of the last day
+	Flows []Flow            // present flushes of buffers, with their targets
+	Sizes []int64           // of each stage-in in bytes; negative: unknown
 }
 
 // Flow is the store behind a buffer.

@@ -23,8 +23,8 @@ func TestPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	job := func(kind, url, buffer string, mib int64, took time.Duration) admin.Job {
-		return admin.Job{Kind: kind, URL: url, Buffer: buffer, State: "done", BytesDone: mib << 20, Created: now.Add(-took), Ended: now}
+	job := func(kind, url, buffer string, mib int64, took time.Duration) admin.Operation {
+		return admin.Operation{Kind: kind, URL: url, Buffer: buffer, State: "done", BytesDone: mib << 20, Created: now.Add(-took), Ended: now}
 	}
 	in := &PlanInput{
 		Work: w, Pool: "memory", Sizes: []int64{10 << 20, -1},
@@ -33,7 +33,7 @@ func TestPlan(t *testing.T) {
 			{State: "ready", Memory: admin.TierUsage{Capacity: 50, Free: 30}},
 			{State: "dead", Memory: admin.TierUsage{Capacity: 5000, Free: 5000}},
 		},
-		Jobs: []admin.Job{
+		Jobs: []admin.Operation{
 			job("stage-in", "file:///lustre/x", "", 10, time.Second), job("stage-in", "file:///lustre/y", "", 20, time.Second),
 			job("stage-in", "file:///lustre/z", "", 90, time.Second), job("stage-in", "file:///other/z", "", 500, time.Second),
 			job("stage-in", "s3://b/x?endpoint=http://another", "", 500, time.Second), job("stage-in", "s3://b/x?endpoint=http://h", "", 0, time.Second),

@@ -126,7 +126,7 @@ func (w *Writer) take(n int64) (Piece, bool) {
 func (w *Writer) end() {
 	f := w.now
 	w.now, w.last = nil, f.lease.Length
-	if f.users.Retire() {
+	if f.users.Close() {
 		w.release(f)
 	}
 }

@@ -82,7 +82,7 @@ type Controller struct {
 	ctx context.Context // of its background work
 
 	// Buffers of jobs that are gone, and whose usage is not written down yet.
-	retired struct {
+	destroyed struct {
 		lockorder.Mutex[lockrank.Leaf]
 		list []Buffer
 	}

@@ -62,7 +62,7 @@ func (k *Controller) Run() {
 		case <-time.After(reconcileEvery):
 		}
 		k.notePeaks()
-		if k.anyRetired() || time.Since(noted) > usageEvery {
+		if k.anyDestroyed() || time.Since(noted) > usageEvery {
 			noted = time.Now()
 			k.noteUsage(k.ctx, all)
 		}
@@ -277,11 +277,11 @@ func (k *Controller) finish(ctx context.Context, l *bb.Lifetime) (done bool, err
 		err = k.stageOut(ctx, l)
 	}
 	if err == nil && l.Buffer != "" {
-		err = k.retire(ctx, l, l.Buffer, l.Hurry || !ran)
+		err = k.drainAndDestroy(ctx, l, l.Buffer, l.Hurry || !ran)
 	}
 	for i := 0; i < len(l.Destroys) && ran && err == nil; i++ {
 		if err = k.mayDestroy(ctx, l, l.Destroys[i].Buffer); err == nil {
-			err = k.retire(ctx, l, l.Destroys[i].Buffer, l.Destroys[i].Discard)
+			err = k.drainAndDestroy(ctx, l, l.Destroys[i].Buffer, l.Destroys[i].Discard)
 		}
 	}
 	if err == errNotYet {
@@ -381,8 +381,8 @@ func (k *Controller) ran(ctx context.Context, j ops.Operation, tasks []ops.Task)
 	return status, err
 }
 
-// retire drains a buffer and destroys it, with a line in the loss report for all that is not saved.
-func (k *Controller) retire(ctx context.Context, l *bb.Lifetime, name string, discard bool) error {
+// drainAndDestroy drains a buffer and destroys it, with a line in the loss report for all that is not saved.
+func (k *Controller) drainAndDestroy(ctx context.Context, l *bb.Lifetime, name string, discard bool) error {
 	b, err := k.o.Buffers.Buffer(ctx, name)
 	if bb.KindOf(err) == bb.NotFound {
 		return nil

@@ -115,10 +115,10 @@ func (k *Controller) noteUsage(ctx context.Context, lives []bb.Lifetime) {
 	for i := range lives {
 		known[lives[i].Key] = &lives[i]
 	}
-	k.retired.Lock()
-	buffers := k.retired.list
-	k.retired.list = nil
-	k.retired.Unlock()
+	k.destroyed.Lock()
+	buffers := k.destroyed.list
+	k.destroyed.list = nil
+	k.destroyed.Unlock()
 	for _, b := range append(buffers, k.o.Buffers.All()...) {
 		spec := b.Spec()
 		if l := known[spec.Job]; l == nil || l.Buffer != spec.Name {
@@ -145,10 +145,10 @@ func (k *Controller) noteUsageOf(ctx context.Context, job string, f *Usage) erro
 	return err
 }
 
-func (k *Controller) anyRetired() bool {
-	k.retired.Lock()
-	defer k.retired.Unlock()
-	return len(k.retired.list) > 0
+func (k *Controller) anyDestroyed() bool {
+	k.destroyed.Lock()
+	defer k.destroyed.Unlock()
+	return len(k.destroyed.list) > 0
 }
 
 // Destroyed keeps the counts of a job's destroyed buffer until they are written down.
@@ -156,7 +156,7 @@ func (k *Controller) Destroyed(b Buffer) {
 	if b.Spec().Job == "" || k.o.Cluster == nil {
 		return
 	}
-	k.retired.Lock()
-	defer k.retired.Unlock()
-	k.retired.list = append(k.retired.list, b)
+	k.destroyed.Lock()
+	defer k.destroyed.Unlock()
+	k.destroyed.list = append(k.destroyed.list, b)
 }

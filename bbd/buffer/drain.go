@@ -37,8 +37,8 @@ func (b *Buffer) DirtyPath(ctx context.Context, file bb.FileID) string {
 // Owner returns the node that decides about a file.
 func (b *Buffer) Owner(e *bb.Entry) bb.NodeID { return b.h.Owners.Of(e) }
 
-// Foreign reports whether another node owns a file.
-func (b *Buffer) Foreign(e *bb.Entry) bool { return b.h.Owners.Foreign(e) }
+// OwnedElsewhere reports whether another node owns a file.
+func (b *Buffer) OwnedElsewhere(e *bb.Entry) bool { return b.h.Owners.OwnedElsewhere(e) }
 
 // Enqueue queues a dirty file of this node for its flush.
 func (b *Buffer) Enqueue(ctx context.Context, e *bb.Entry) { b.writeback.EnqueueFound(ctx, e) }

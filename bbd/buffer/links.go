@@ -84,7 +84,7 @@ func (b *Buffer) Link(ctx context.Context, c access.Caller, path, target string,
 		return bb.E(bb.Exists, "stage-in", b.address(path), there.Type.Noun()+" lies where a symbolic link should")
 	case !c.Owns(there.UID):
 		return access.Denied("stage-in", b.address(path), "change another user's link")
-	case b.h.Owners.Foreign(&there) && !b.Adoptable(&there):
+	case b.h.Owners.OwnedElsewhere(&there) && !b.Adoptable(&there):
 		return bb.E(bb.Busy, "stage-in", b.address(path), "it is dirty at its owner, node "+string(there.Holders[0])).WithRemedy("drain the buffer first")
 	}
 	return b.retarget(ctx, &there, &e)

@@ -26,7 +26,7 @@ func newCache(b *Buffer) *readcache.Cache {
 	h := b.h
 	return readcache.New(readcache.Options{
 		Buffer: b, Store: h.Store, Alloc: h.Alloc, Writers: b.writers, Sources: b.sources, Bypass: h.Bypass,
-		Foreign: h.Owners.Foreign, NextID: h.IDs.Next, Go: h.Go,
+		OwnedElsewhere: h.Owners.OwnedElsewhere, NextID: h.IDs.Next, Go: h.Go,
 	})
 }
 
@@ -47,7 +47,7 @@ func (h holders) Session(ctx context.Context, node bb.NodeID) (origin.Session, e
 
 // Holders returns a file's owner, if that is another node, and the node with its second copy.
 func (h holders) Holders(e *bb.Entry) (of, second bb.NodeID) {
-	if h.b.h.Owners.Foreign(e) {
+	if h.b.h.Owners.OwnedElsewhere(e) {
 		of = h.b.h.Owners.Of(e)
 	}
 	return of, owner.Replica(e)

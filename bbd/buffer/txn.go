@@ -27,8 +27,8 @@ func (b *Buffer) MakeDirs(ctx context.Context, c access.Caller, path string, mod
 	return err
 }
 
-// Settle materializes transactions that are committed into the directories above a path.
-func (b *Buffer) Settle(ctx context.Context, op, path string) error {
+// MaterializeAbove materializes transactions that are committed into the directories above a path.
+func (b *Buffer) MaterializeAbove(ctx context.Context, op, path string) error {
 	_, _, err := b.paths.Parent(ctx, access.Daemon(), op, path)
 	return err
 }

@@ -110,7 +110,7 @@ func (b *Buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
-	if b.o.Owners.Foreign(&e) && !owner.Adoptable(&e) {
+	if b.o.Owners.OwnedElsewhere(&e) && !owner.Adoptable(&e) {
 		return owner.Changed(op, b.address(fromPath))
 	}
 	if err := ctx.Err(); err != nil {
@@ -257,7 +257,7 @@ func (b *Buffer) removeHere(ctx context.Context, path string, at bb.Place, want 
 	if !want.fits(&e, p) {
 		return bb.E(bb.NotFound, op, b.address(path), "it has been replaced")
 	}
-	if b.o.Owners.Foreign(&e) && !owner.Adoptable(&e) {
+	if b.o.Owners.OwnedElsewhere(&e) && !owner.Adoptable(&e) {
 		return owner.Changed(op, b.address(path))
 	}
 	if err := ctx.Err(); err != nil {

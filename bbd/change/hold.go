@@ -40,8 +40,8 @@ func (v *Service) Hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto
 	// An object of a cancelled flush should be removed before the other daemon may have one there. If the store
 	// does not answer, the other daemon does not wait for that. The right to remove the object is checked again
 	// right before (writeback.Catalog.OrphanObject). The namespace keeps pending renames and removals in order.
-	patience, cancel := context.WithTimeout(ctx, sweptPatience)
-	err = held.Swept(patience)
+	patience, cancel := context.WithTimeout(ctx, cleanupPatience)
+	err = held.CleanedUp(patience)
 	cancel()
 	if err != nil && ctx.Err() != nil {
 		return nil, err
@@ -53,8 +53,8 @@ func (v *Service) Hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto
 	return &wire.Empty{}, nil
 }
 
-// sweptPatience bounds the wait for the store of a hold for another daemon.
-const sweptPatience = time.Second
+// cleanupPatience bounds the wait for the store of a hold for another daemon.
+const cleanupPatience = time.Second
 
 // holdOthers pauses the flushes of other daemons that conflict with a rename, until release is called. For
 // a directory, these are the flushes of all daemons. For a file, they are those of the owner of the file
@@ -85,7 +85,7 @@ func (b *Buffer) concernedByRename(ctx context.Context, at, target bb.Place, fro
 		return freeze.Serving(b.o.Cluster), []string{from, to}, nil
 	}
 	replaced, err := b.p.Names.Lookup(ctx, target.Dir, target.Name)
-	if err == nil && b.o.Owners.Foreign(&replaced) && !owner.Adoptable(&replaced) {
+	if err == nil && b.o.Owners.OwnedElsewhere(&replaced) && !owner.Adoptable(&replaced) {
 		return []bb.NodeID{b.o.Owners.Of(&replaced)}, []string{to}, nil
 	}
 	return nil, nil, nil

@@ -31,7 +31,7 @@ var (
 // Rename gives an entry another place, at its owner.
 func (m Mover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
 	at, target := e.Place(), bb.Place{Dir: dir, Name: name}
-	if !m.Of().o.Owners.Foreign(e) {
+	if !m.Of().o.Owners.OwnedElsewhere(e) {
 		if err := m.Of().moveHere(ctx, at, target, idOfEntry(e)); bb.KindOf(err) != bb.Busy {
 			return err
 		}
@@ -88,7 +88,7 @@ func (b *Buffer) mergeLocked(ctx context.Context, op string, from, to bb.DirID) 
 		return nil, bb.Wrap(op, b.address(""), err)
 	}
 	moved, _, err := b.p.Log.MergeDir(b.ctx, from, to, len(movable), func(e *bb.Entry, to bb.DirID) bool {
-		return locked[e.Place()] == to && (!b.o.Owners.Foreign(e) || owner.Adoptable(e))
+		return locked[e.Place()] == to && (!b.o.Owners.OwnedElsewhere(e) || owner.Adoptable(e))
 	})
 	for i := range moved {
 		was, is := &moved[i].Was, &moved[i].Is
@@ -112,7 +112,7 @@ func (b *Buffer) identifyBelow(dir bb.DirID, path string) {
 		case e.IsDir():
 			b.identifyBelow(e.Dir, at.In(path))
 			return nil
-		case e.Type.Special() || b.o.Owners.Foreign(&e) && !owner.Adoptable(&e):
+		case e.Type.Special() || b.o.Owners.OwnedElsewhere(&e) && !owner.Adoptable(&e):
 			return nil
 		}
 		defer b.p.Files.Lock(at)()
@@ -261,7 +261,7 @@ func (b *Buffer) moveLocked(ctx context.Context, op string, at, target bb.Place,
 	if err != nil {
 		return e, err
 	}
-	if b.o.Owners.Foreign(&e) && !owner.Adoptable(&e) {
+	if b.o.Owners.OwnedElsewhere(&e) && !owner.Adoptable(&e) {
 		return e, owner.Changed(op, at.Name)
 	}
 	if err := ctx.Err(); err != nil {

@@ -26,12 +26,12 @@ func (b *Buffer) onOwner(ctx context.Context, c access.Caller, op, path string, 
 		switch {
 		case err != nil:
 			return bb.Wrap(op, b.address(path), err)
-		case !b.o.Owners.Foreign(&e):
+		case !b.o.Owners.OwnedElsewhere(&e):
 			err := local()
 			if bb.KindOf(err) != bb.Busy || errors.Is(err, bb.ErrUnknownOutcome) {
 				return err
 			}
-			if now, lookupErr := b.p.Names.Lookup(ctx, at.Dir, at.Name); lookupErr != nil || !b.o.Owners.Foreign(&now) {
+			if now, lookupErr := b.p.Names.Lookup(ctx, at.Dir, at.Name); lookupErr != nil || !b.o.Owners.OwnedElsewhere(&now) {
 				return err
 			}
 			refused = err // it has moved meanwhile

@@ -41,7 +41,7 @@ func (s *Service) Flushed(ctx context.Context, b Buffer, as access.Caller, op, p
 			return c.notFlushed(op, failure)
 		}
 		select { // files went from node to node, or were closed a moment ago
-		case <-time.After(settling):
+		case <-time.After(pollEvery):
 		case <-ctx.Done():
 		}
 	}

@@ -30,11 +30,11 @@ func (b *tree) Spec() bb.Buffer { return b.spec }
 func (b *tree) Rules() *flushrule.Buffer {
 	return flushrule.New(flushrule.Options{}, b.spec, nil, nil, nil)
 }
-func (b *tree) Names() Names                { return names{b} }
-func (b *tree) Owner(e *bb.Entry) bb.NodeID { return e.Holders[0] }
-func (b *tree) Foreign(e *bb.Entry) bool    { return e.Holders[0] != "n1" }
-func (b *tree) notThere(path string) error  { return bb.E(bb.NotFound, "look", path, "it is not there") }
-func (b *tree) has(name string) bool        { return b.find(name) != nil }
+func (b *tree) Names() Names                    { return names{b} }
+func (b *tree) Owner(e *bb.Entry) bb.NodeID     { return e.Holders[0] }
+func (b *tree) OwnedElsewhere(e *bb.Entry) bool { return e.Holders[0] != "n1" }
+func (b *tree) notThere(path string) error      { return bb.E(bb.NotFound, "look", path, "it is not there") }
+func (b *tree) has(name string) bool            { return b.find(name) != nil }
 func (b *tree) find(name string) (e *bb.Entry) {
 	if i := slices.IndexFunc(b.entries, func(e bb.Entry) bool { return e.Name == name }); i >= 0 {
 		e = &b.entries[i]

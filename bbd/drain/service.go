@@ -32,9 +32,9 @@ type Buffer interface {
 	DirtyPath(ctx context.Context, file bb.FileID) string
 	// Walk visits a file, or a directory with all below it.
 	Walk(ctx context.Context, c access.Caller, op, path string, visit walk.Visitor) error
-	// Owner returns the node that decides about a file, and Foreign reports whether that is another one.
+	// Owner returns the node that decides about a file, and OwnedElsewhere reports whether that is another one.
 	Owner(e *bb.Entry) bb.NodeID
-	Foreign(e *bb.Entry) bool
+	OwnedElsewhere(e *bb.Entry) bool
 	// Enqueue queues a dirty file of this node for its flush. It may have been renamed, removed or flushed since its entry
 	// was looked up.
 	Enqueue(ctx context.Context, e *bb.Entry)
@@ -62,7 +62,7 @@ type Names interface {
 // Flusher are the methods of the flusher that a drain needs, whose contracts these are.
 type Flusher interface {
 	Drain(ctx context.Context, buffer string, progress func(flusher.Progress)) (flusher.Report, error)
-	Settle(ctx context.Context, buffer string, keys []flusher.Key, told func(files, bytes int64)) []flusher.Unsaved
+	FlushFirst(ctx context.Context, buffer string, keys []flusher.Key, told func(files, bytes int64)) []flusher.Unsaved
 	Overwrite(buffer, path string, keys []flusher.Key)
 	OpsStuck(buffer, path string) error
 }

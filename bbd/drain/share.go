@@ -132,8 +132,8 @@ const (
 	// requeueAfter is how long a dirty file may be missing in the flusher's queue before it is
 	// put there, since between its close and that there is a moment.
 	requeueAfter = 2 * time.Second
-	// settling is the pause between two checks of files that are between two states.
-	settling = 20 * time.Millisecond
+	// pollEvery is the pause between two checks of files that are between two states.
+	pollEvery = 20 * time.Millisecond
 )
 
 // flushFiles flushes the files that are this daemon's own there by the namespace, file by file.
@@ -150,11 +150,11 @@ func (c scope) flushFiles(ctx context.Context, steps *flushrule.Drain, p *transf
 	if err != nil {
 		return nil, err
 	}
-	// A step that is superseded from here on is flushed nevertheless. settle waits until it is clean.
+	// A step that is superseded from here on is flushed nevertheless. flushAll waits until it is clean.
 	if err := steps.Flush(ctx, pathsOf(slices.Collect(maps.Values(dirty)))); err != nil {
 		return nil, err
 	}
-	if err := c.settle(ctx, p, dirty, &report); err != nil {
+	if err := c.flushAll(ctx, p, dirty, &report); err != nil {
 		return nil, err
 	}
 	report.UnsavedCount = len(report.Unsaved)
@@ -164,16 +164,16 @@ func (c scope) flushFiles(ctx context.Context, steps *flushrule.Drain, p *transf
 	return answer, nil
 }
 
-// settle flushes contents, and waits until none is dirty or ctx ends. It adds those that are left to the
+// flushAll flushes contents, and waits until none is dirty or ctx ends. It adds those that are left to the
 // report.
-func (c scope) settle(ctx context.Context, p *transfer.Progress, dirty map[content]located, report *flusher.Report) error {
+func (c scope) flushAll(ctx context.Context, p *transfer.Progress, dirty map[content]located, report *flusher.Report) error {
 	var files, bytes int64
 	for _, f := range dirty {
 		files, bytes = files+1, bytes+f.entry.Size
 	}
 	p.Update(func(m *wire.Progress) { m.FilesTotal, m.BytesTotal = files, bytes })
 	for began := time.Now(); len(dirty) > 0 && ctx.Err() == nil; {
-		for _, u := range c.s.o.Flusher.Settle(ctx, c.name, c.keys(dirty), func(left, size int64) {
+		for _, u := range c.s.o.Flusher.FlushFirst(ctx, c.name, c.keys(dirty), func(left, size int64) {
 			p.Update(func(m *wire.Progress) { m.FilesDone, m.BytesDone = files-left, bytes-size })
 		}) {
 			of := content{u.Key.File, u.Key.Generation}
@@ -193,7 +193,7 @@ func (c scope) settle(ctx context.Context, p *transfer.Progress, dirty map[conte
 		}
 		if len(dirty) > 0 {
 			select {
-			case <-time.After(settling):
+			case <-time.After(pollEvery):
 			case <-ctx.Done():
 			}
 		}
@@ -223,7 +223,7 @@ func (c scope) dirty(ctx context.Context) (dirty map[content]located, report flu
 		_, old := superseded[f.path]
 		_, kept := plan.Kept(keep, f.path)
 		switch {
-		case c.Foreign(&f.entry):
+		case c.OwnedElsewhere(&f.entry):
 		case state == bb.StateOpen:
 			note(&report.Open, &report.OpenCount, f.path)
 		case state == bb.StateDirty && old: // the drain names its step
@@ -251,7 +251,7 @@ func (c scope) stillDirty(ctx context.Context, dirty map[content]located) error 
 	}
 	still := map[content]bool{}
 	for _, f := range found {
-		if f.entry.State() == bb.StateDirty && !c.Foreign(&f.entry) {
+		if f.entry.State() == bb.StateDirty && !c.OwnedElsewhere(&f.entry) {
 			still[contentOf(&f.entry)] = true
 		}
 	}

@@ -31,7 +31,7 @@ func (v *Service) Stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest)
 	if err != nil {
 		return nil, err
 	}
-	if e.State() == bb.StateOpen && b.o.Owners.Foreign(&e) && !r.Caller().Relayed {
+	if e.State() == bb.StateOpen && b.o.Owners.OwnedElsewhere(&e) && !r.Caller().Relayed {
 		// Only its owner has the size of its committed content.
 		var now wire.Entry
 		if v.o.Cluster.Ask(ctx, b.o.Owners.Of(&e), *r.Caller(), wire.Type_TYPE_STAT, m, &now) == nil {
@@ -48,7 +48,7 @@ func (v *Service) Stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest)
 // failed.
 func (b *Buffer) Describe(e *bb.Entry) *wire.Entry {
 	m := wire.FromEntry(e)
-	if b.o.Owners.Foreign(e) {
+	if b.o.Owners.OwnedElsewhere(e) {
 		return m // only its owner has more
 	}
 	switch e.State() {

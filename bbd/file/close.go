@@ -62,7 +62,7 @@ const (
 // until it succeeds, the file has a writer again, or the daemon ends. f is locked.
 func (f *File) finishForNobody(ctx context.Context) {
 	err := f.finish(ctx, f.state.writers)
-	if err == nil || f.finishing || f.state.phase.retired() || f.in.ctx.Err() != nil {
+	if err == nil || f.finishing || f.state.phase.closed() || f.in.ctx.Err() != nil {
 		return
 	}
 	f.in.o.Log.Warn("a file without writers was not closed; the close is retried", "buffer", f.in.name, "path", f.path, "err", err)
@@ -90,7 +90,7 @@ func (f *File) finishAgain(ctx context.Context) (done bool) {
 	defer f.mu.Unlock()
 	if f.state.abandoned() {
 		err := f.finish(ctx, f.state.writers)
-		if err != nil && !f.state.phase.retired() {
+		if err != nil && !f.state.phase.closed() {
 			f.in.o.Log.Debug("a file without writers was not closed", "buffer", f.in.name, "path", f.path, "err", err)
 			return false
 		}
@@ -106,7 +106,7 @@ func (f *File) finish(ctx context.Context, writers int) error {
 	case stepNothing:
 		return nil
 	case stepVoid:
-		f.retire() // nothing was written; a present file stays as it was
+		f.removeFromOpen() // nothing was written; a present file stays as it was
 		return nil
 	}
 	if err := f.record(ctx, nil); err != nil { // an exclusive create that nothing was written to
@@ -141,12 +141,12 @@ func (f *File) finish(ctx context.Context, writers int) error {
 		f.dropOld()
 	}
 	if stored != nil {
-		f.retire()
+		f.removeFromOpen()
 		return f.in.o.Store.MarkClean(f.file, f.generation)
 	}
-	// Queued before it is retired. At no moment it is neither, and missed by a drain.
+	// It is queued before it leaves the open files, so that a drain finds it in one of the two at every moment.
 	f.in.p.Queue.Closed(&f.entry, f.path, f.near, f.second)
-	f.retire()
+	f.removeFromOpen()
 	return nil
 }
 
@@ -258,7 +258,7 @@ func (f *File) Cancel(ctx context.Context) {
 			f.in.o.Log.Warn("a generation was not voided", "path", f.path, "err", err)
 		}
 		f.state.writers = 0
-		f.retire()
+		f.removeFromOpen()
 	}
 	f.mu.Unlock()
 	if !unpublished {

@@ -161,7 +161,7 @@ func (f *File) taken(ctx context.Context, notFound error) error {
 	var removed bool
 	switch {
 	case err == nil:
-		removed = e.File != f.file || e.Generation != f.generation || e.Lost || f.in.o.Owners.Foreign(&e)
+		removed = e.File != f.file || e.Generation != f.generation || e.Lost || f.in.o.Owners.OwnedElsewhere(&e)
 	case bb.KindOf(err) == bb.NotFound:
 		removed, err = f.in.p.Names.Removed(ctx, f.at.Dir, f.at.Name, f.file, f.entry.Revision)
 	}

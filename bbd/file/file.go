@@ -45,7 +45,7 @@ type File struct {
 	entry   bb.Entry  // as the namespace has it, or as it will be created
 	clients map[Client]int
 	staged  *staged       // of a generation that comes from a store
-	ended   chan struct{} // closed when the file is retired
+	ended   chan struct{} // closed when the file is
 
 	finishing bool // finishLater closes it
 }
@@ -91,13 +91,13 @@ func (f *File) stub() bool { return f.file == 0 }
 func (f *File) advance(e event) {
 	was := f.state.phase
 	f.state.phase = was.after(e)
-	if f.state.phase.retired() && !was.retired() {
+	if f.state.phase.closed() && !was.closed() {
 		close(f.ended)
 	}
 }
 
-// retire takes the file out of the open ones.
-func (f *File) retire() {
+// removeFromOpen takes the file out of the open ones.
+func (f *File) removeFromOpen() {
 	f.advance(eventRetired)
 	f.in.forget(f)
 }
@@ -106,7 +106,7 @@ func (f *File) retire() {
 // adopted after this one was declared dead.
 func (f *File) abandon() {
 	f.advance(eventUnlinked)
-	f.retire()
+	f.removeFromOpen()
 	f.in.o.Store.DropGeneration(f.file, f.generation)
 }
 
@@ -114,7 +114,7 @@ func (f *File) abandon() {
 func (f *File) join() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.state.phase.retired() {
+	if f.state.phase.closed() {
 		return false
 	}
 	f.state.writers++
@@ -138,7 +138,7 @@ func (f *File) usable(op string) error {
 func (f *File) leave() {
 	f.state.missing++
 	if f.state.writers--; f.state.writers <= 0 && f.state.phase == phaseUnlinked {
-		f.retire()
+		f.removeFromOpen()
 	}
 }
 

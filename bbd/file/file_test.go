@@ -567,7 +567,7 @@ func TestClosedByWriters(t *testing.T) {
 		}, false},
 		"recovery found it": {func(x writers, f *File) {
 			e := x.w.entries[bb.Place{Dir: bb.RootDir, Name: "x"}]
-			f.retire()
+			f.removeFromOpen()
 			x.w.files.Reopen(&e)
 			closes(resume(x, f))
 		}, false},

@@ -181,7 +181,7 @@ func (s *Files) Lock(at ...bb.Place) (unlock func()) {
 	return func() {
 		for _, f := range locked {
 			if f.stub() {
-				f.retire()
+				f.removeFromOpen()
 			}
 			f.mu.Unlock()
 		}
@@ -209,11 +209,11 @@ func (s *Files) Reserve(at bb.Place, path string) (release func(), ok bool) {
 	if !free {
 		return nil, false
 	}
-	return func() { stub.retire(); stub.mu.Unlock() }, true
+	return func() { stub.removeFromOpen(); stub.mu.Unlock() }, true
 }
 
 // openAt returns the file that is open at a place, or a new one, locked, which the
-// caller begins or retires.
+// caller begins or removes from the open ones.
 func (s *Files) openAt(at bb.Place, path string) (f *File, made bool) {
 	if f := s.at(at); f != nil {
 		return f, false

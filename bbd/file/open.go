@@ -29,7 +29,7 @@ func (s *Files) Open(ctx context.Context, c access.Caller, o OpenOptions) (*File
 		f, made := s.openAt(at, o.Path)
 		if made {
 			if err := s.begin(ctx, c, f, mayCreate, o); err != nil {
-				f.retire()
+				f.removeFromOpen()
 				f.mu.Unlock()
 				return nil, err
 			}
@@ -98,7 +98,7 @@ func (s *Files) begin(ctx context.Context, c access.Caller, f *File, mayCreate b
 		return access.Denied("open", o.Path, "write it")
 	case e.Lost && !o.Truncate:
 		return bb.E(bb.Lost, "open", o.Path, e.LostReason())
-	case s.o.Owners.Foreign(&e) && !(owner.Adoptable(&e) && (o.Adopt || o.Truncate)):
+	case s.o.Owners.OwnedElsewhere(&e) && !(owner.Adoptable(&e) && (o.Adopt || o.Truncate)):
 		return &NotOwnerError{Node: s.o.Owners.Of(&e), Adoptable: owner.Adoptable(&e)}
 	}
 	f.entry, f.state.exists, f.writer = e, true, o.Writer
@@ -161,7 +161,7 @@ func (s *Files) Resume(ctx context.Context, c access.Caller, o OpenOptions) (*Fi
 		}
 		return nil, &e, nil
 	}
-	if err == nil && s.o.Owners.Foreign(&e) && e.File == o.ResumeFile {
+	if err == nil && s.o.Owners.OwnedElsewhere(&e) && e.File == o.ResumeFile {
 		return nil, nil, &NotOwnerError{Node: s.o.Owners.Of(&e)}
 	}
 	if !o.ResumeCommitted {

@@ -42,8 +42,8 @@ func (p phase) after(e event) phase {
 	return phaseClosed
 }
 
-// retired reports whether the file is open no more, so its place is to be looked up again.
-func (p phase) retired() bool { return p != phaseOpen && p != phaseUnlinked }
+// closed reports whether the file is open no more, so its place is to be looked up again.
+func (p phase) closed() bool { return p != phaseOpen && p != phaseUnlinked }
 
 // removed reports whether the file's entry was removed while it was open.
 func (p phase) removed() bool { return p == phaseUnlinked || p == phaseRemoved }
@@ -93,7 +93,7 @@ type opening struct {
 // joining returns the step of an open that finds the file open.
 func (s *state) joining(o opening) step {
 	switch {
-	case s.phase.retired():
+	case s.phase.closed():
 		return stepLookAgain
 	case o.exclusive:
 		return stepRefuseExists
@@ -131,7 +131,7 @@ func (s *state) closing() step {
 // namespace has it.
 func (s *state) finishing(published bool) step {
 	switch {
-	case s.phase.retired():
+	case s.phase.closed():
 		return stepNothing
 	case !s.committed && !published:
 		return stepVoid
@@ -140,7 +140,7 @@ func (s *state) finishing(published bool) step {
 }
 
 // abandoned reports whether the file, which is open, has no writers.
-func (s *state) abandoned() bool { return s.writers <= 0 && !s.phase.retired() }
+func (s *state) abandoned() bool { return s.writers <= 0 && !s.phase.closed() }
 
 // expires reports whether the file is closed once the time for its writers to come back is over.
 func (s *state) expires() bool { return s.writers <= 0 && s.phase == phaseOpen }
@@ -148,5 +148,5 @@ func (s *state) expires() bool { return s.writers <= 0 && s.phase == phaseOpen }
 // cancels reports whether the generation can be abandoned as if it had never been. Published: the
 // namespace has it.
 func (s *state) cancels(published bool) bool {
-	return !published && s.writers <= 1 && !s.phase.retired()
+	return !published && s.writers <= 1 && !s.phase.closed()
 }

@@ -17,17 +17,17 @@ func TestPhases(t *testing.T) {
 			if got != want {
 				t.Errorf("phase %d after event %d is %d, want %d", from, e, got, want)
 			}
-			if from.retired() && !got.retired() {
-				t.Errorf("phase %d after event %d is %d: a file that is retired is open again", from, e, got)
+			if from.closed() && !got.closed() {
+				t.Errorf("phase %d after event %d is %d: a file that is closed is open again", from, e, got)
 			}
 		}
 	}
-	for p, want := range map[phase]struct{ retired, removed bool }{
-		phaseOpen: {}, phaseUnlinked: {removed: true}, phaseClosed: {retired: true},
-		phaseRemoved: {retired: true, removed: true}, phaseSuperseded: {retired: true},
+	for p, want := range map[phase]struct{ closed, removed bool }{
+		phaseOpen: {}, phaseUnlinked: {removed: true}, phaseClosed: {closed: true},
+		phaseRemoved: {closed: true, removed: true}, phaseSuperseded: {closed: true},
 	} {
-		if p.retired() != want.retired || p.removed() != want.removed {
-			t.Errorf("phase %d: retired %v, removed %v, want %+v", p, p.retired(), p.removed(), want)
+		if p.closed() != want.closed || p.removed() != want.removed {
+			t.Errorf("phase %d: closed %v, removed %v, want %+v", p, p.closed(), p.removed(), want)
 		}
 	}
 }

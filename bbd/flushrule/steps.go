@@ -181,7 +181,7 @@ func (b *Buffer) add(s *plan.Step, p string, e *bb.Entry) {
 	}
 	second := owner.Replica(e)
 	s.OneCopy = s.OneCopy || second == "" || !b.o.Serves(second)
-	if b.o.Owners.Foreign(e) {
+	if b.o.Owners.OwnedElsewhere(e) {
 		s.Broken = s.Broken || !b.o.Serves(b.o.Owners.Of(e))
 		return
 	}

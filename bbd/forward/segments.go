@@ -196,7 +196,7 @@ func (r *segment) take(n int64) (l *lease, at, length int64) {
 func (r *segment) end() {
 	l := r.now
 	r.now = nil
-	if l.users.Retire() {
+	if l.users.Close() {
 		r.giveBack(l)
 	}
 }

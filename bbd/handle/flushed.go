@@ -11,8 +11,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// settling is how long a wait for a state in the namespace lasts before it is looked up again.
-const settling = 20 * time.Millisecond
+// pollEvery is how long a wait for a state in the namespace lasts before it is looked up again.
+const pollEvery = 20 * time.Millisecond
 
 // In a buffer of durability "flushed" a close, a rename and the commit of a transaction are
 // acknowledged when the store has the content that they have made visible:
@@ -100,7 +100,7 @@ func (b *Buffer) contentFlushed(ctx context.Context, e bb.Entry, at bb.Place) er
 			return nil
 		}
 		select {
-		case <-time.After(settling):
+		case <-time.After(pollEvery):
 		case <-ctx.Done():
 			return bb.Wrap("close", b.address(at.Name), context.Cause(ctx))
 		}

@@ -44,7 +44,7 @@ func (b *Buffer) openReadOnce(ctx context.Context, c access.Caller, path string)
 	switch {
 	case err != nil:
 		return e, nil, err
-	case c.Relayed && b.p.Owners.Foreign(&e):
+	case c.Relayed && b.p.Owners.OwnedElsewhere(&e):
 		return e, nil, owner.Changed(op, b.address(path))
 	case e.IsDir() || e.Type.Special():
 		return e, nil, bb.NotFile(op, b.address(path), e.Type, e.Target)
@@ -67,7 +67,7 @@ func (b *Buffer) openGeneration(ctx context.Context, c access.Caller, path strin
 		return bb.Entry{}, nil, access.Denied("open", b.address(path), "open files by their number")
 	}
 	e, err := b.p.Lookup(ctx, c, "open", path)
-	if err == nil && e.File == file && e.Generation == n && !e.Open && !b.p.Owners.Foreign(&e) {
+	if err == nil && e.File == file && e.Generation == n && !e.Open && !b.p.Owners.OwnedElsewhere(&e) {
 		return b.openReadOnce(ctx, c, path)
 	}
 	v, err := b.p.Cache.OpenGeneration(path, file, n)

@@ -51,8 +51,8 @@ type Buffer struct {
 	Superseded      int64 // dirty bytes that a flush rule does not flush any more
 	Unexplained     int64 // dirty bytes of files that have no entry
 
-	OldestFlight time.Duration // since the oldest flush on its way began; 0: none is
-	StoreTrouble time.Duration // how long its store has failed or been silent; 0: it is not
+	OldestAttempt time.Duration // since the oldest flush on its way began; 0: none is
+	StoreTrouble  time.Duration // how long its store has failed or been silent; 0: it is not
 }
 
 // Source is the source of bytes that were read.
@@ -212,7 +212,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 		send(underReplicated, float64(b.UnderReplicated), b.Name)
 		send(unexplained, float64(b.Unexplained), b.Name)
 		send(superseded, float64(b.Superseded), b.Name)
-		send(oldestFlight, b.OldestFlight.Seconds(), b.Name)
+		send(oldestFlight, b.OldestAttempt.Seconds(), b.Name)
 		send(storeTrouble, b.StoreTrouble.Seconds(), b.Name)
 	}
 	send(ready, one(stats.Ready))

@@ -32,7 +32,7 @@ func everything() *Collector {
 				Tier: bb.TierMemory, Capacity: 100, Total: 80, Populated: 20, Free: 1, Leased: 2, Dirty: 3, Clean: 4,
 				Pinned: 5, Waste: 6,
 			}},
-			Buffers: []Buffer{{Name: "scratch", Resident: 7, Dirty: 8, OldestDirty: 9 * time.Second, FlushQueue: 10, UnderReplicated: 14, Unexplained: 15, StoreTrouble: 16 * time.Second, OldestFlight: 17 * time.Second, Superseded: 18}},
+			Buffers: []Buffer{{Name: "scratch", Resident: 7, Dirty: 8, OldestDirty: 9 * time.Second, FlushQueue: 10, UnderReplicated: 14, Unexplained: 15, StoreTrouble: 16 * time.Second, OldestAttempt: 17 * time.Second, Superseded: 18}},
 			Ready:   true, Namespace: true,
 			Sessions: 11, LeasesWaiting: 12, UsersWaiting: 30, StoreOps: 13,
 			StoreWorkers: map[string]int{"hanging": 31, "idle": 32}, WorkerRestarts: 33, WorkerKills: 34,

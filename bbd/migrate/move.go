@@ -39,7 +39,7 @@ func (b *Buffer) moveTo(ctx context.Context, e *bb.Entry, to bb.NodeID) error {
 	if err != nil {
 		// The answer may have got lost after the other node became the owner.
 		now, lookupErr := b.p.Names.Lookup(b.ctx, e.Parent, e.Name)
-		if lookupErr != nil || now.File != e.File || now.Generation != e.Generation || !b.o.Owners.Foreign(&now) {
+		if lookupErr != nil || now.File != e.File || now.Generation != e.Generation || !b.o.Owners.OwnedElsewhere(&now) {
 			return err
 		}
 	}

@@ -205,8 +205,8 @@ func (o *Object) Close() {
 	o.shut()
 }
 
-// settling is how long a read waits before it looks up a renamed object again.
-const settling = 20 * time.Millisecond
+// pollEvery is how long a read waits before it looks up a renamed object again.
+const pollEvery = 20 * time.Millisecond
 
 // open opens the object from an offset on. Where the file lies now decides the object's name.
 func (o *Object) open(ctx context.Context, offset int64) (io.ReadCloser, error) {
@@ -239,7 +239,7 @@ func (o *Object) open(ctx context.Context, offset int64) (io.ReadCloser, error) 
 			continue
 		}
 		select {
-		case <-time.After(settling):
+		case <-time.After(pollEvery):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

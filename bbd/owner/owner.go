@@ -33,8 +33,8 @@ func (n Node) Of(e *bb.Entry) bb.NodeID {
 	return e.Holders[0]
 }
 
-// Foreign reports whether another daemon owns a file. A lost one has no owner.
-func (n Node) Foreign(e *bb.Entry) bool {
+// OwnedElsewhere reports whether another daemon owns a file. A lost one has no owner.
+func (n Node) OwnedElsewhere(e *bb.Entry) bool {
 	return !n.Alone && !e.IsDir() && !e.Lost && n.Of(e) != n.Self
 }
 

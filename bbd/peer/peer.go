@@ -218,7 +218,7 @@ func (a *Answer) Decode(m proto.Message) error { return proto.Unmarshal(a.messag
 // Stream makes a request that has several answers and calls each with every one. An
 // error of each ends it and cancels the request.
 func (s *Session) Stream(ctx context.Context, typ wire.Type, m proto.Message, data []byte, each func(Answer) error) error {
-	if err := s.calls.Speaks(typ, m); err != nil {
+	if err := s.calls.Supports(typ, m); err != nil {
 		return err
 	}
 	if err := s.inFlight.Acquire(ctx, 1); err != nil {

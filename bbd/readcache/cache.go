@@ -40,15 +40,15 @@ func NewBypass() Bypass {
 
 // Options are the environment of reads of a buffer.
 type Options struct {
-	Buffer  alloc.Buffer
-	Store   *store.Store
-	Alloc   *alloc.Allocator
-	Writers *alloc.Writers
-	Sources *origin.Sources
-	Bypass  Bypass
-	Foreign func(*bb.Entry) bool // another node owns the file
-	NextID  func() uint64        // a number for a generation
-	Go      func(func())         // starts a goroutine that ends soon, or with the daemon
+	Buffer         alloc.Buffer
+	Store          *store.Store
+	Alloc          *alloc.Allocator
+	Writers        *alloc.Writers
+	Sources        *origin.Sources
+	Bypass         Bypass
+	OwnedElsewhere func(*bb.Entry) bool // another node owns the file
+	NextID         func() uint64        // a number for a generation
+	Go             func(func())         // starts a goroutine that ends soon, or with the daemon
 }
 
 // Cache serves the reads of one buffer's files. Its methods may be called concurrently.
@@ -115,7 +115,7 @@ func (c *Cache) add(e *bb.Entry, snap *store.Snapshot, removed bool) *View {
 
 // snapshot opens a snapshot of an entry's generation.
 func (c *Cache) snapshot(ctx context.Context, e *bb.Entry, path string) (*store.Snapshot, error) {
-	if e.Open && c.o.Foreign(e) {
+	if e.Open && c.o.OwnedElsewhere(e) {
 		f, err := c.copy(ctx, e, path)
 		if err != nil {
 			return nil, err

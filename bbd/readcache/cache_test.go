@@ -32,13 +32,13 @@ const memory = 16 << 20
 // bed is a cache in front of a store of bytes, and of objects by name.
 type bed struct {
 	*Cache
-	t       *testing.T
-	store   *store.Store
-	alloc   *alloc.Allocator
-	objects map[string][]byte
-	opened  atomic.Int64
-	foreign atomic.Bool
-	opening atomic.Pointer[func()] // is called once when an object is opened
+	t         *testing.T
+	store     *store.Store
+	alloc     *alloc.Allocator
+	objects   map[string][]byte
+	opened    atomic.Int64
+	elsewhere atomic.Bool
+	opening   atomic.Pointer[func()] // is called once when an object is opened
 }
 
 func newBed(t *testing.T) *bed {
@@ -71,8 +71,8 @@ func newBed(t *testing.T) *bed {
 	var ids atomic.Uint64
 	b.Cache = New(Options{
 		Buffer: b, Store: b.store, Alloc: b.alloc, Writers: alloc.NewWriters(b.alloc, b), Bypass: NewBypass(),
-		Sources: origin.New(ctx, origin.Options{Buffer: "b", Objects: b, Go: ran.Go}),
-		Foreign: func(*bb.Entry) bool { return b.foreign.Load() }, NextID: func() uint64 { return ids.Add(1) }, Go: ran.Go,
+		Sources:        origin.New(ctx, origin.Options{Buffer: "b", Objects: b, Go: ran.Go}),
+		OwnedElsewhere: func(*bb.Entry) bool { return b.elsewhere.Load() }, NextID: func() uint64 { return ids.Add(1) }, Go: ran.Go,
 	})
 	return b
 }

@@ -26,7 +26,7 @@ func (c *Cache) restore(ctx context.Context, e *bb.Entry, path string) error {
 	if c.has(e) {
 		return nil
 	}
-	if c.o.Foreign(e) {
+	if c.o.OwnedElsewhere(e) {
 		_, err := c.copy(ctx, e, path)
 		if bb.KindOf(err) == bb.Exists && c.has(e) {
 			return nil // it was given to this node meanwhile, as a second copy

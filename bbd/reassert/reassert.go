@@ -128,7 +128,7 @@ func (b *Buffer) Scan(ctx context.Context, inv *fate.Inventory, fn func(e *bb.En
 
 // known returns the facts about a file that fate.Decide uses.
 func (b *Buffer) known(inv *fate.Inventory, h *fate.Held) fate.Known {
-	return inv.Known(h, func(e *bb.Entry) bool { return !b.o.Owners.Foreign(e) || owner.Adoptable(e) })
+	return inv.Known(h, func(e *bb.Entry) bool { return !b.o.Owners.OwnedElsewhere(e) || owner.Adoptable(e) })
 }
 
 // Reassert compares a buffer's files in memory with the namespace, read from its server rather than
@@ -212,7 +212,7 @@ func (b *Buffer) requeueMissed(ctx context.Context, inv *fate.Inventory, h *fate
 // isUnqueued reports whether the flush of an entry's generation, or its close, is due here but not queued.
 func (b *Buffer) isUnqueued(e *bb.Entry, h *fate.Held) bool {
 	due := e.State() == bb.StateDirty || e.State() == bb.StateOpen
-	return due && e.Generation == h.Acked && !b.o.Owners.Foreign(e) && b.files.Spec().Backing != "" &&
+	return due && e.Generation == h.Acked && !b.o.Owners.OwnedElsewhere(e) && b.files.Spec().Backing != "" &&
 		b.files.Open(h.File) == nil && !b.files.Queued(h.File)
 }
 

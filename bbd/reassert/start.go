@@ -34,7 +34,7 @@ type Recovered struct {
 func (b *Buffer) Recover(ctx context.Context, inv *fate.Inventory) (Recovered, error) {
 	var all recovery
 	older := 0
-	var forgotten []settling
+	var forgotten []decided
 	for _, h := range inv.Held() {
 		k := b.known(inv, h)
 		becomes := fate.Decide(*h, k)
@@ -51,7 +51,7 @@ func (b *Buffer) Recover(ctx context.Context, inv *fate.Inventory) (Recovered, e
 		if becomes != fate.Keep && b.o.Unreadable() {
 			continue // it may be one whose entry cannot be read
 		}
-		forgotten = append(forgotten, settling{h, becomes})
+		forgotten = append(forgotten, decided{h, becomes})
 	}
 	for _, some := range newestFirst(forgotten) {
 		repairs, repairing := errgroup.WithContext(ctx)
@@ -72,8 +72,8 @@ func (b *Buffer) Recover(ctx context.Context, inv *fate.Inventory) (Recovered, e
 	return all.Recovered, nil
 }
 
-// settling is a file that is to be settled.
-type settling struct {
+// decided is a file that no entry explains, and its fate.
+type decided struct {
 	*fate.Held
 	becomes fate.Fate
 }
@@ -81,8 +81,8 @@ type settling struct {
 // newestFirst parts files in two: the newest of each path, which gets it, and those that are
 // settled after them. Two have one path where a directory was renamed, and another one made in its
 // place.
-func newestFirst(files []settling) (parts [2][]settling) {
-	slices.SortFunc(files, func(x, y settling) int { return cmp.Compare(y.Acked, x.Acked) })
+func newestFirst(files []decided) (parts [2][]decided) {
+	slices.SortFunc(files, func(x, y decided) int { return cmp.Compare(y.Acked, x.Acked) })
 	taken := make(map[string]bool)
 	for _, f := range files {
 		part := 0

@@ -12,10 +12,10 @@ import (
 // TestNewestFirst: of files that are to have one path again, the newest is settled before all others.
 func TestNewestFirst(t *testing.T) {
 	t.Parallel()
-	file := func(n bb.Generation, path string, becomes fate.Fate) settling {
-		return settling{&fate.Held{Acked: n, Identity: &store.Identity{Path: path}}, becomes}
+	file := func(n bb.Generation, path string, becomes fate.Fate) decided {
+		return decided{&fate.Held{Acked: n, Identity: &store.Identity{Path: path}}, becomes}
 	}
-	parts := newestFirst([]settling{
+	parts := newestFirst([]decided{
 		file(1, "f", fate.Remake), file(3, "f", fate.Remake), file(2, "f", fate.Remake), file(4, "f", fate.Drop), file(1, "g", fate.Remake),
 		{&fate.Held{}, fate.SetAside},
 	})

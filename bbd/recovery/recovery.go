@@ -69,13 +69,13 @@ func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, st
 	var gone, elsewhere []bb.Entry
 	inv := fate.NewInventory(files)
 	err := b.p.Entries.Scan(ctx, inv, func(e *bb.Entry, behind bool) {
-		if e.Type == bb.TypeSymlink && e.State() == bb.StateDirty && !b.o.Owners.Foreign(e) {
+		if e.Type == bb.TypeSymlink && e.State() == bb.StateDirty && !b.o.Owners.OwnedElsewhere(e) {
 			b.Requeue(ctx, e)
 		}
 		if behind || e.Type != bb.TypeFile {
 			return
 		}
-		if b.o.Owners.Foreign(e) {
+		if b.o.Owners.OwnedElsewhere(e) {
 			if b.recoverReplica(e) {
 				start.Keep(e.File)
 			} else if start.Dirty[e.File] != 0 {

@@ -334,7 +334,7 @@ func (b *Buffer) replace(ctx context.Context, c store.Commit) error {
 		case bb.KindOf(err) == bb.NotFound:
 		case err != nil:
 			return err
-		case e.File == c.File && e.Generation >= c.Generation && !b.o.Owners.Foreign(&e):
+		case e.File == c.File && e.Generation >= c.Generation && !b.o.Owners.OwnedElsewhere(&e):
 			return b.ownFile(c.File)
 		}
 	}

@@ -103,7 +103,7 @@ func (b *Buffer) Discard(node bb.NodeID, file bb.FileID, n bb.Generation) {
 // DiscardReplaced notifies the owner of a file that a rename replaced, while the name is held. An entry nil is
 // of none.
 func (b *Buffer) DiscardReplaced(ctx context.Context, e *bb.Entry) {
-	if e == nil || e.IsDir() || !b.o.Owners.Foreign(e) {
+	if e == nil || e.IsDir() || !b.o.Owners.OwnedElsewhere(e) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -108,7 +108,7 @@ func (s *job) atHand(e *bb.Entry, at string, gone map[bb.NodeID]bool) error {
 		return nil
 	case e.Lost:
 		return bb.E(bb.Lost, "stage-in", s.address(at), e.Reason)
-	case e.State() == bb.StateClean || !s.b.Foreign(e) || !gone[node] && s.of.o.Cluster.Reachable(node):
+	case e.State() == bb.StateClean || !s.b.OwnedElsewhere(e) || !gone[node] && s.of.o.Cluster.Reachable(node):
 		return nil
 	}
 	if second := s.b.Replica(e); second != "" && !gone[second] && s.of.o.Cluster.Reachable(second) {

@@ -49,9 +49,9 @@ type Buffer interface {
 	// "" if none has.
 	Owner(e *bb.Entry) bb.NodeID
 	Replica(e *bb.Entry) bb.NodeID
-	// Foreign reports whether another node owns a file, and Adoptable whether such a one has nothing to
+	// OwnedElsewhere reports whether another node owns a file, and Adoptable whether such a one has nothing to
 	// lose there.
-	Foreign(e *bb.Entry) bool
+	OwnedElsewhere(e *bb.Entry) bool
 	Adoptable(e *bb.Entry) bool
 }
 

@@ -120,7 +120,7 @@ func OfBuffer(f *Facts, now time.Time) Buffer {
 		Queued: q.Queued, QueuedBytes: q.QueuedBytes, Flushing: q.InFlight, Held: q.Held, Conflicts: q.Conflicts,
 		Rate: q.Rate, StoreOps: q.StoreOps, Lacking: f.Lacking,
 		Ruled:  Ruled{q.Ruled, f.Ruled.Superseded, f.Ruled.SupersededBytes, f.Ruled.Dropped, f.Ruled.DroppedBytes},
-		Stalls: Stalls{Stalled: q.Stalled, OldestFlight: age(q.OldestFlight, now)}, OldestDirty: age(q.OldestDirty, now),
+		Stalls: Stalls{Stalled: q.Stalled, OldestFlight: age(q.OldestAttempt, now)}, OldestDirty: age(q.OldestDirty, now),
 	}
 	for _, c := range f.Conflicts {
 		s.InConflict = append(s.InConflict, InConflict{c.Path, c.Bytes, c.Err.Error()})

@@ -39,7 +39,7 @@ func TestOfBuffer(t *testing.T) {
 			Facts{
 				Stored: store.BufferStats{Resident: 10, Dirty: 4}, Open: 2, Lacking: 1,
 				Flushes: flusher.BufferStats{
-					Queued: 3, QueuedBytes: 300, InFlight: 2, Rate: 100, Stalled: 1, StalledAt: ago(5), OldestDirty: ago(60), OldestFlight: ago(6), StoreOps: 7, Conflicts: 1, Ruled: 6,
+					Queued: 3, QueuedBytes: 300, InFlight: 2, Rate: 100, Stalled: 1, StalledAt: ago(5), OldestDirty: ago(60), OldestAttempt: ago(6), StoreOps: 7, Conflicts: 1, Ruled: 6,
 					LastError: bb.E(bb.NoSpace, "put", "f", "full"), LastErrorPath: "f", LastErrorAt: ago(1), LastErrorAttempts: 2,
 				},
 				Ruled:       flushrule.Stats{Superseded: 5, SupersededBytes: 50, Dropped: 4, DroppedBytes: 40},

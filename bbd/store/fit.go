@@ -93,7 +93,7 @@ func (s *Store) regrow() {
 		s.o.MemoryBytes = max(s.o.MemoryBytes, held+size)
 		held += size
 		s.mu.replacing++
-		s.retire.Go(func() { s.makeRegion(size, reservation{}) })
+		s.making.Go(func() { s.makeRegion(size, reservation{}) })
 	}
 }
 

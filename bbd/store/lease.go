@@ -214,7 +214,7 @@ func (s *Store) startReplace(old *region, uid uint32) {
 	}
 	old.retiring = true
 	s.mu.replacing++
-	s.retire.Go(func() { s.replace(old, reservation{uid, time.Now().Add(reservedFor)}) })
+	s.making.Go(func() { s.replace(old, reservation{uid, time.Now().Add(reservedFor)}) })
 }
 
 // replace deletes an empty region and makes a new one. A region's pages are only

@@ -49,7 +49,7 @@ type Store struct {
 	shards   [shardCount]shard
 	sequence atomic.Uint64 // the last commit's
 	clock    atomic.Int64  // counts uses of segments
-	retire   sync.WaitGroup
+	making   sync.WaitGroup
 	spillMu  sync.Mutex // one spill at a time, since a disk writes fastest in one stream
 
 	own struct { // the store's own records, of evictions and of empty commits
@@ -422,7 +422,7 @@ func (s *Store) close(remove bool) error {
 	s.mu.closed = true
 	s.mu.Unlock()
 	s.populator.Close()
-	s.retire.Wait()
+	s.making.Wait()
 	s.spillMu.Lock() // a spill in progress ends at its next segment
 	defer s.spillMu.Unlock()
 	var paths []string

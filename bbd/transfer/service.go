@@ -84,24 +84,24 @@ func (s *Service) Follow(ctx context.Context, r *rpc.Request, id string) (ops.St
 	return last, err
 }
 
-// maxJobs is the number of jobs that a list names, which are the newest.
-const maxJobs = 1000
+// maxListed is the number of operations that a list names, which are the newest.
+const maxListed = 1000
 
-var errNoJobs = bb.E(bb.Unsupported, "jobs", "", "this daemon is alone: it keeps no jobs, but carries requests out at once")
+var errAlone = bb.E(bb.Unsupported, "jobs", "", "this daemon is alone: it keeps no jobs, but carries requests out at once")
 
 // List lists the operations of the buffers that the user may enter.
 func (s *Service) List(ctx context.Context, r *rpc.Request, _ *wire.Empty) (proto.Message, error) {
 	if s.o.Cluster == nil {
-		return nil, errNoJobs
+		return nil, errAlone
 	}
 	all, err := s.o.Operations.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list := []bb.Job{}
+	list := []bb.Operation{}
 	for i := range all {
-		if len(list) < maxJobs && s.o.MaySee(ctx, r.Session(), all[i].Buffer) {
-			j := jobOf(&all[i])
+		if len(list) < maxListed && s.o.MaySee(ctx, r.Session(), all[i].Buffer) {
+			j := infoOf(&all[i])
 			j.Failed, j.Nodes = nil, nil
 			list = append(list, j)
 		}
@@ -132,7 +132,7 @@ func (s *Service) Get(ctx context.Context, r *rpc.Request, m *wire.JobRequest) (
 
 // replyOf describes one operation.
 func replyOf(s *ops.Status) (*wire.JobReply, error) {
-	j := jobOf(s)
+	j := infoOf(s)
 	text, err := json.Marshal(j)
 	return &wire.JobReply{Json: text, Superseded: j.Superseded, SupersededTotal: j.SupersededTotal}, err
 }
@@ -151,7 +151,7 @@ func (s *Service) Cancel(ctx context.Context, r *rpc.Request, m *wire.JobRequest
 
 func (s *Service) visible(ctx context.Context, r *rpc.Request, id string) (ops.Status, error) {
 	if s.o.Cluster == nil {
-		return ops.Status{}, errNoJobs
+		return ops.Status{}, errAlone
 	}
 	status, err := s.o.Operations.Status(ctx, id)
 	if err == nil && !s.o.MaySee(ctx, r.Session(), status.Buffer) {

@@ -63,17 +63,17 @@ func stateOf(s *ops.Status) string {
 	case s.State != ops.Done:
 		return string(s.State)
 	case t.FailedTotal > 0:
-		return bb.JobFailed
+		return bb.OperationFailed
 	case t.HeldTotal+t.OpenTotal > 0:
-		return bb.JobIncomplete
+		return bb.OperationIncomplete
 	}
 	return string(ops.Done)
 }
 
-// jobOf describes an operation as a job, its form for users.
-func jobOf(s *ops.Status) bb.Job {
+// infoOf returns the form of an operation that users get.
+func infoOf(s *ops.Status) bb.Operation {
 	p := EndOf(s)
-	j := bb.Job{
+	j := bb.Operation{
 		ID: s.ID, Kind: string(s.Kind), Buffer: s.Buffer, Path: s.Path, URL: s.URL, UID: s.UID, State: stateOf(s),
 		Created: s.Created, Ended: s.Ended, Tasks: s.Tasks, Running: s.Running, TasksDone: s.TasksDone,
 		Files: p.FilesTotal, FilesDone: p.FilesDone, Skipped: p.FilesSkipped, Bytes: p.BytesTotal, BytesDone: p.BytesDone, BytesNotCopied: p.BytesNotCopied,
@@ -81,12 +81,12 @@ func jobOf(s *ops.Status) bb.Job {
 		Superseded: p.Superseded, SupersededTotal: p.SupersededTotal,
 	}
 	for _, f := range p.Failed {
-		j.Failed = append(j.Failed, bb.JobFailure{Path: f.Path, Kind: bb.Kind(f.Kind).String(), Reason: strings.ToValidUTF8(f.Reason, "?"), Bytes: f.Bytes})
+		j.Failed = append(j.Failed, bb.OperationFailure{Path: f.Path, Kind: bb.Kind(f.Kind).String(), Reason: strings.ToValidUTF8(f.Reason, "?"), Bytes: f.Bytes})
 	}
 	if len(s.ByNode) > 0 {
-		j.Nodes = make(map[bb.NodeID]bb.JobShare, len(s.ByNode))
+		j.Nodes = make(map[bb.NodeID]bb.OperationShare, len(s.ByNode))
 		for node, t := range s.ByNode {
-			j.Nodes[node] = bb.JobShare{Files: t.Files, Bytes: t.Bytes}
+			j.Nodes[node] = bb.OperationShare{Files: t.Files, Bytes: t.Bytes}
 		}
 	}
 	return j

@@ -21,11 +21,11 @@ func TestStateOf(t *testing.T) {
 		"running":          {ops.Status{State: ops.Running, Tally: ops.Tally{FailedTotal: 1}}, string(ops.Running)},
 		"cancelled":        {ops.Status{State: ops.Cancelled, Tally: ops.Tally{FailedTotal: 1}}, string(ops.Cancelled)},
 		"done":             {ops.Status{State: ops.Done, Tally: ops.Tally{Files: 3, Skipped: 1}}, string(ops.Done)},
-		"failed":           {ops.Status{State: ops.Done, Tally: ops.Tally{FailedTotal: 1, OpenTotal: 1}}, bb.JobFailed},
-		"some are open":    {ops.Status{State: ops.Done, Tally: ops.Tally{OpenTotal: 1}}, bb.JobIncomplete},
-		"names kept back":  {ops.Status{State: ops.Done, Tally: ops.Tally{HeldTotal: 1}}, bb.JobIncomplete},
+		"failed":           {ops.Status{State: ops.Done, Tally: ops.Tally{FailedTotal: 1, OpenTotal: 1}}, bb.OperationFailed},
+		"some are open":    {ops.Status{State: ops.Done, Tally: ops.Tally{OpenTotal: 1}}, bb.OperationIncomplete},
+		"names kept back":  {ops.Status{State: ops.Done, Tally: ops.Tally{HeldTotal: 1}}, bb.OperationIncomplete},
 		"nothing to do":    {ops.Status{State: ops.Done}, string(ops.Done)},
-		"failed, no names": {ops.Status{State: ops.Done, Tally: ops.Tally{FailedTotal: 7}}, bb.JobFailed},
+		"failed, no names": {ops.Status{State: ops.Done, Tally: ops.Tally{FailedTotal: 7}}, bb.OperationFailed},
 	} {
 		if got := stateOf(&c.status); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)

@@ -245,7 +245,7 @@ func decide(ctx context.Context, b Buffer, c access.Caller, t *bb.Txn) (bb.Txn, 
 		return *t, err
 	}
 	// Transactions that are committed into a directory above come before this.
-	if err := b.Settle(ctx, op, path); err != nil {
+	if err := b.MaterializeAbove(ctx, op, path); err != nil {
 		return *t, err
 	}
 	e, err := b.Tree().EntryOf(ctx, t.Dir)

@@ -23,8 +23,8 @@ type Buffer interface {
 	Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error)
 	// MakeDirs creates a directory and those above it. One that is there already is no error.
 	MakeDirs(ctx context.Context, c access.Caller, path string, mode uint32) error
-	// Settle materializes the transactions that are committed into directories above a path.
-	Settle(ctx context.Context, op, path string) error
+	// MaterializeAbove materializes the transactions that are committed into directories above a path.
+	MaterializeAbove(ctx context.Context, op, path string) error
 	// Flushed waits until the store has the files at a path and below it, in a buffer with that
 	// guarantee.
 	Flushed(ctx context.Context, c access.Caller, op, path string) error

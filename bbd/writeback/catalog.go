@@ -245,7 +245,7 @@ func (j *flushJob) Current(ctx context.Context) error {
 		return bb.E(bb.Busy, "flush", b.address(j.path), "it no longer needs a flush")
 	}
 	e, err := b.names.Lookup(ctx, at.Dir, at.Name)
-	if err == nil && (e.File != j.entry.File || e.Lost || b.o.Owners.Foreign(&e)) {
+	if err == nil && (e.File != j.entry.File || e.Lost || b.o.Owners.OwnedElsewhere(&e)) {
 		err = bb.E(bb.Busy, "flush", b.address(j.path), "this node no longer owns it")
 	}
 	return err // the retry determines the next step
@@ -296,7 +296,7 @@ func (b *Buffer) becameClean(ctx context.Context, e *bb.Entry, path string) erro
 	}
 	b.dirty.Forget(e.File, e.Generation)
 	b.files.Discard(owner.Replica(e), e.File, e.Generation)
-	if b.o.Owners.Foreign(e) {
+	if b.o.Owners.OwnedElsewhere(e) {
 		b.late(ctx, e, path)
 	}
 	b.o.Wake()

@@ -30,7 +30,7 @@ func due(owners owner.Node, e *bb.Entry, n bb.Generation) verdict {
 		return isStored
 	case e.Generation != n || state != bb.StateDirty:
 		return superseded
-	case owners.Foreign(e):
+	case owners.OwnedElsewhere(e):
 		return isForeign
 	}
 	return flushIt
@@ -80,5 +80,5 @@ func isNamed(e *bb.Entry, flushes, codecName string) bool {
 // orphan reports whether an object under the name of an entry has no owner. The file is this node's, and
 // its name was never durable. The object cannot be of any use, and the flush waits for its removal.
 func orphan(owners owner.Node, e *bb.Entry) bool {
-	return !owners.Foreign(e) && !e.IsDir() && !nodeLocal(e) && !e.Lost && e.Stored().Generation == 0
+	return !owners.OwnedElsewhere(e) && !e.IsDir() && !nodeLocal(e) && !e.Lost && e.Stored().Generation == 0
 }

@@ -159,7 +159,7 @@ func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) err
 		return nil
 	}
 	node := b.o.Owners.Self
-	if b.o.Owners.Foreign(&e) { // a daemon that is alone owns entries that name another node too
+	if b.o.Owners.OwnedElsewhere(&e) { // a daemon that is alone owns entries that name another node too
 		node = b.o.Owners.Of(&e)
 	}
 	return b.reconcileAt(ctx, node, what)
@@ -241,13 +241,13 @@ func (b *Buffer) ReconcileHere(ctx context.Context, what Doubt) error {
 		if err != nil || e.IsDir() || nodeLocal(&e) {
 			return err
 		}
-		if b.o.Owners.Foreign(&e) {
+		if b.o.Owners.OwnedElsewhere(&e) {
 			return owner.Changed("reconcile", b.address(what.Path))
 		}
 		return b.reconcileFile(ctx, &e, what.Path)
 	}
 	return b.names.ScanAll(ctx, func(e bb.Entry) error {
-		if e.IsDir() || nodeLocal(&e) || b.o.Owners.Foreign(&e) {
+		if e.IsDir() || nodeLocal(&e) || b.o.Owners.OwnedElsewhere(&e) {
 			return nil
 		}
 		path, err := b.pathAt(ctx, e.Place())
@@ -384,7 +384,7 @@ func (b *Buffer) updateFlushed(ctx context.Context, e *bb.Entry, change func(*bb
 
 // asCompared returns an error if an entry is not as it was compared with the store.
 func (b *Buffer) asCompared(now, e *bb.Entry) error {
-	if now.File != e.File || now.Generation != e.Generation || now.State() != bb.StateClean || b.o.Owners.Foreign(now) || now.Flushed.ETag != e.Flushed.ETag {
+	if now.File != e.File || now.Generation != e.Generation || now.State() != bb.StateClean || b.o.Owners.OwnedElsewhere(now) || now.Flushed.ETag != e.Flushed.ETag {
 		return owner.Changed("reconcile", b.address(e.Name))
 	}
 	return nil

@@ -181,7 +181,7 @@ func nodeNames(ctx context.Context, c *client.Client) (names []string) {
 }
 
 func jobIDs(ctx context.Context, c *client.Client) (ids []string) {
-	all, _ := admin.Jobs(ctx, c)
+	all, _ := admin.Operations(ctx, c)
 	for _, j := range all {
 		ids = append(ids, j.ID)
 	}

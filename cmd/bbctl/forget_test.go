@@ -76,7 +76,7 @@ func cancelEnded(t *testing.T) {
 	}
 	bbctl(t, cli.ExitDone, "buffer", "create", "staged")
 	bbctl(t, cli.ExitDone, "stage-in", "file://"+from, "bb://staged/")
-	var jobs []admin.Job
+	var jobs []admin.Operation
 	if err := json.Unmarshal([]byte(bbctl(t, cli.ExitDone, "jobs", "list", "--json")), &jobs); err != nil || len(jobs) != 1 {
 		t.Fatalf("%+v %v", jobs, err)
 	}

@@ -68,7 +68,7 @@ func (f *flood) standing(c *client.Client, store string) map[string]string {
 			note("transaction "+x.ID, x)
 		}
 	}
-	jobs, err := admin.Jobs(ctx, c)
+	jobs, err := admin.Operations(ctx, c)
 	must(err)
 	for _, j := range jobs {
 		if j.UID != floodUID {

@@ -251,7 +251,7 @@ func TestRollingUpgrade(t *testing.T) {
 			Name: peers[i], Address: "unix://" + d.Socket, Buffer: "work", Peers: peers, Seed: uint64(i), MaxSize: 256 << 10,
 		}))
 	}
-	_, err := admin.Jobs(ctx, clients[0])
+	_, err := admin.Operations(ctx, clients[0])
 	wantUnsupported(t, "jobs of the previous version", err, "came with protocol version 2", "of node n1 uses version 1", "upgrade")
 	two := admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}}
 	_, err = admin.CreateBuffer(ctx, clients[0], two)
@@ -304,7 +304,7 @@ func TestRollingUpgrade(t *testing.T) {
 	write(2, "two", "f", 9, kept)
 	write(0, "mixed", "new", 7, 100_000)
 	drains(t, "after", clients[1], store)
-	if jobs, err := admin.Jobs(ctx, clients[2]); err != nil || len(jobs) < 3 {
+	if jobs, err := admin.Operations(ctx, clients[2]); err != nil || len(jobs) < 3 {
 		t.Errorf("jobs after the upgrade: %+v %v", jobs, err)
 	}
 	for i := range daemons {

@@ -17,7 +17,7 @@ func AlignUp(n int64) int64 { return (n + Align - 1) &^ (Align - 1) }
 // gets whole ones.
 const ExtentSize = 1 << 20
 
-// The room that is owed for the record of a commit, for the first extent of a file in a segment,
+// The room that is reserved for the record of a commit, for the first extent of a file in a segment,
 // and for each further one.
 var (
 	RecordItem = wire.RecordCost(2) - wire.RecordCost(1)
@@ -33,17 +33,17 @@ func (s Span) Len() int64 { return s.End - s.Off }
 // Cursor is where a segment is filled next. It is pure arithmetic. Offsets are in the segment, and
 // its owner guards it.
 //
-//	data_start             pos                    floor - owed        floor
-//	    ├── handed out, holes ──┤ never handed out ────┤ owed to records ┤ records written ─▶
+//	data_start             pos                    floor - reserved   floor
+//	    ├── handed out, holes ──┤ never handed out ────┤ for records ────┤ records written ─▶
 //
-// Data never crosses floor - owed. Each commit's record takes wire.RecordCost of its extents in
-// this segment below the records before it, and that much is owed for everything that was handed
+// Data never crosses floor - reserved. Each commit's record takes wire.RecordCost of its extents in
+// this segment below the records before it, and that much is reserved for everything that was handed
 // out and is not committed.
 type Cursor struct {
-	pos   int64 // everything from here on was never handed out, or was given back
-	floor int64
-	owed  int64
-	holes []Span // given back behind pos, at most maxHoles, for small files
+	pos      int64 // everything from here on was never handed out, or was given back
+	floor    int64
+	reserved int64
+	holes    []Span // given back behind pos, at most maxHoles, for small files
 }
 
 const (
@@ -56,48 +56,48 @@ const (
 func NewCursor(start, floor int64) Cursor { return Cursor{pos: AlignUp(start), floor: floor} }
 
 // Free is how many bytes were never handed out. It is negative if records have no room.
-func (c *Cursor) Free() int64 { return c.floor - c.owed - c.pos }
+func (c *Cursor) Free() int64 { return c.floor - c.reserved - c.pos }
 
-// Owe sets room for records aside, if there is.
-func (c *Cursor) Owe(cost int64) bool {
+// ReserveRecords sets room for records aside, if there is.
+func (c *Cursor) ReserveRecords(cost int64) bool {
 	if c.Free() < cost {
 		return false
 	}
-	c.owed += cost
+	c.reserved += cost
 	return true
 }
 
-// MustOwe sets room for records aside that may not be there: Free is negative then.
-func (c *Cursor) MustOwe(cost int64) { c.owed += cost }
+// MustReserveRecords sets room for records aside that may not be there: Free is negative then.
+func (c *Cursor) MustReserveRecords(cost int64) { c.reserved += cost }
 
-// Forgive frees reserved room for records that will not be needed.
-func (c *Cursor) Forgive(cost int64) { c.owed -= cost }
+// UnreserveRecords frees reserved room for records that will not be needed.
+func (c *Cursor) UnreserveRecords(cost int64) { c.reserved -= cost }
 
-// Spend takes owed room for a record that is being written.
+// Spend takes reserved room for a record that is being written.
 func (c *Cursor) Spend(cost int64) {
-	c.owed -= cost
+	c.reserved -= cost
 	c.floor -= cost
 }
 
-// Waste takes room that is not owed for a record that may have been written.
+// Waste takes room that is not reserved for a record that may have been written.
 func (c *Cursor) Waste(cost int64) { c.floor -= cost }
 
-// Take hands out up to want bytes, at least least, and owes cost.
+// Take hands out up to want bytes, at least least, and reserves cost bytes for records.
 func (c *Cursor) Take(want, least, cost int64) (Span, bool) {
 	for i, h := range c.holes {
-		if h.Len() >= want && c.Owe(cost) {
+		if h.Len() >= want && c.ReserveRecords(cost) {
 			got := Span{h.Off, h.Off + want}
 			c.dropHole(i, AlignUp(got.End))
 			return got, true
 		}
 	}
 	off := AlignUp(c.pos)
-	n := min(want, c.floor-c.owed-cost-off)
+	n := min(want, c.floor-c.reserved-cost-off)
 	if n < least || n <= 0 {
 		return Span{}, false
 	}
 	c.pos = off + n
-	c.owed += cost
+	c.reserved += cost
 	return Span{off, off + n}, true
 }
 
@@ -157,10 +157,10 @@ func (c *Cursor) joinTail() {
 }
 
 // Users counts the users of a leased segment: files that fill it, or have uncommitted bytes in it.
-// The segment is returned once it is retired and nothing uses it. Its owner guards it.
+// The segment is returned once it is closed and nothing uses it. Its owner guards it.
 type Users struct {
-	n       int
-	retired bool
+	n      int
+	closed bool
 }
 
 // Enter adds a user.
@@ -169,12 +169,12 @@ func (u *Users) Enter() { u.n++ }
 // Leave ends a user. It reports whether the segment has to be returned now.
 func (u *Users) Leave() (last bool) {
 	u.n--
-	return u.retired && u.n == 0
+	return u.closed && u.n == 0
 }
 
-// Retire ends the filling of the segment. It reports whether the segment has to be returned now.
-func (u *Users) Retire() (last bool) {
-	u.retired = true
+// Close ends the filling of the segment. It reports whether the segment has to be returned now.
+func (u *Users) Close() (last bool) {
+	u.closed = true
 	return u.n == 0
 }
 

@@ -25,7 +25,7 @@ func TestCursor(t *testing.T) {
 			}
 		}
 		var held []Span
-		owed := int64(0)
+		reserved := int64(0)
 		for range 400 {
 			switch rnd.IntN(8) {
 			case 0, 1, 2:
@@ -39,7 +39,7 @@ func TestCursor(t *testing.T) {
 					t.Fatalf("seed %d: took %v, wanted %d to %d", seed, s, least, want)
 				}
 				mark(s, true)
-				held, owed = append(held, s), owed+RecordBase+RecordItem
+				held, reserved = append(held, s), reserved+RecordBase+RecordItem
 			case 3:
 				if len(held) == 0 {
 					continue
@@ -61,13 +61,13 @@ func TestCursor(t *testing.T) {
 					held = append(held[:i], held[i+1:]...)
 				}
 			case 5:
-				if owed >= wire.RecordCost(1) {
+				if reserved >= wire.RecordCost(1) {
 					c.Spend(wire.RecordCost(1))
-					owed -= wire.RecordCost(1)
+					reserved -= wire.RecordCost(1)
 				}
 			case 6:
-				if c.Owe(RecordItem) {
-					owed += RecordItem
+				if c.ReserveRecords(RecordItem) {
+					reserved += RecordItem
 				}
 			case 7:
 				want := int64(1 + rnd.IntN(8000))
@@ -75,23 +75,23 @@ func TestCursor(t *testing.T) {
 					mark(s, true)
 				}
 			}
-			for i := size - 1; i >= c.floor-c.owed && i >= 0; i-- {
+			for i := size - 1; i >= c.floor-c.reserved && i >= 0; i-- {
 				if taken[i] {
-					t.Fatalf("seed %d: byte %d is data, records need what is from %d on", seed, i, c.floor-c.owed)
+					t.Fatalf("seed %d: byte %d is data, records need what is from %d on", seed, i, c.floor-c.reserved)
 				}
 			}
-			if c.owed != owed {
-				t.Fatalf("seed %d: %d are owed, want %d", seed, c.owed, owed)
+			if c.reserved != reserved {
+				t.Fatalf("seed %d: %d bytes are reserved, want %d", seed, c.reserved, reserved)
 			}
 		}
 	}
 }
 
-// TestUsers: a segment is returned once, when it is retired and nothing uses it.
+// TestUsers: a segment is returned once, when it is closed and nothing uses it.
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		steps string // e: enter, l: leave, r: retire; upper case: the segment is returned then
+		steps string // e: enter, l: leave, r: close; upper case: the segment is returned then
 	}{{"R"}, {"elR"}, {"erL"}, {"eerlL"}, {"elelR"}} {
 		var u Users
 		for i, step := range c.steps {
@@ -102,7 +102,7 @@ func TestUsers(t *testing.T) {
 			case 'l', 'L':
 				last = u.Leave()
 			case 'r', 'R':
-				last = u.Retire()
+				last = u.Close()
 			}
 			if want := step < 'a'; last != want {
 				t.Errorf("%s, step %d: returned: %v", c.steps, i, last)

@@ -11,18 +11,18 @@ import (
 
 // closed has the keys of the records that messages hold as JSON, and of the records in these.
 var closed = map[string]string{
-	"bb.Event":         "time kind buffer path generation bytes node reason",
-	"bb.Job":           "id kind buffer path url uid state created ended tasks running tasks_done files files_done skipped bytes bytes_done bytes_not_copied failed failed_total held_total open_total last_error nodes",
-	"bb.JobFailure":    "path kind reason bytes",
-	"bb.JobShare":      "files bytes",
-	"bb.Lifetime":      "key cluster job user uid gid buffer uses destroys stage_in stage_out expect governed ran over pool granted due warn warned state created ended gone succeeded hurry reason attempt next nodes bill",
-	"bb.Attachment":    "node instance attached since failed figures late",
-	"bb.LifetimeEnd":   "buffer discard",
-	"bb.LifetimeStage": "buffer path url continue_on_error on_success done attempt note bytes seconds",
-	"bb.LossReport":    "files total bytes buffers",
-	"bb.LossLine":      "path bytes reason",
-	"bb.LossSum":       "total bytes",
-	"bb.Usage":         "absorbed blocked peak_dirty failures flushed flushing",
+	"bb.Event":            "time kind buffer path generation bytes node reason",
+	"bb.Operation":        "id kind buffer path url uid state created ended tasks running tasks_done files files_done skipped bytes bytes_done bytes_not_copied failed failed_total held_total open_total last_error nodes",
+	"bb.OperationFailure": "path kind reason bytes",
+	"bb.OperationShare":   "files bytes",
+	"bb.Lifetime":         "key cluster job user uid gid buffer uses destroys stage_in stage_out expect governed ran over pool granted due warn warned state created ended gone succeeded hurry reason attempt next nodes bill",
+	"bb.Attachment":       "node instance attached since failed figures late",
+	"bb.LifetimeEnd":      "buffer discard",
+	"bb.LifetimeStage":    "buffer path url continue_on_error on_success done attempt note bytes seconds",
+	"bb.LossReport":       "files total bytes buffers",
+	"bb.LossLine":         "path bytes reason",
+	"bb.LossSum":          "total bytes",
+	"bb.Usage":            "absorbed blocked peak_dirty failures flushed flushing",
 }
 
 // TestJSONIsClosed: a record that a message holds as JSON gets no further key. JSON has no schema
@@ -31,7 +31,7 @@ var closed = map[string]string{
 // message, beside json, and has the tag json:"-" in the record.
 func TestJSONIsClosed(t *testing.T) {
 	found := map[string]string{}
-	for _, root := range []any{bb.Event{}, bb.Job{}, bb.Lifetime{}, bb.Attachment{}} {
+	for _, root := range []any{bb.Event{}, bb.Operation{}, bb.Lifetime{}, bb.Attachment{}} {
 		collect(found, reflect.TypeOf(root))
 	}
 	for record, keys := range found {

@@ -4534,7 +4534,7 @@ func (x *JobRequest) GetWatch() bool {
 
 type JobReply struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	Json            []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`             // bb.Job; in answer to JOBS a list of them
+	Json            []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`             // bb.Operation; in answer to JOBS a list of them
 	Superseded      []string               `protobuf:"bytes,2,rep,name=superseded,proto3" json:"superseded,omitempty"` // of one job, a drain: as in Progress
 	SupersededTotal int64                  `protobuf:"varint,3,opt,name=superseded_total,json=supersededTotal,proto3" json:"superseded_total,omitempty"`
 	unknownFields   protoimpl.UnknownFields

@@ -72,7 +72,7 @@ func (m *Memory) Enter() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lease.users.Enter()
-	m.cursor.MustOwe(segment.RecordBase)
+	m.cursor.MustReserveRecords(segment.RecordBase)
 }
 
 // Leave ends a file's use of the memory. The file's bytes there are committed, or void.
@@ -81,7 +81,7 @@ func (m *Memory) Leave() {
 		return
 	}
 	m.mu.Lock()
-	m.cursor.Forgive(segment.RecordBase)
+	m.cursor.UnreserveRecords(segment.RecordBase)
 	m.mu.Unlock()
 	m.lease.leave()
 }
@@ -94,15 +94,15 @@ func (m *Memory) cost(extents int64) int64 {
 	return segment.RecordBase + extents*segment.RecordItem
 }
 
-// Committed settles the record of a file's extents, which is written. The base of the
-// next one is owed from then on.
+// Committed spends the room reserved for the record of a file's extents, which is written, and reserves
+// the base of the next one.
 func (m *Memory) Committed(extents int64) {
 	cost := m.cost(extents)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cursor.Spend(cost)
 	if cost > 0 {
-		m.cursor.MustOwe(segment.RecordBase)
+		m.cursor.MustReserveRecords(segment.RecordBase)
 	}
 }
 
@@ -115,17 +115,17 @@ func (m *Memory) MayBeCommitted(extents int64) (again bool) {
 	return m.cursor.Free() >= 0
 }
 
-// Forgive frees the room owed to the records of extents that will not be committed.
-func (m *Memory) Forgive(extents int64) {
+// UnreserveRecords frees the room reserved for the records of extents that will not be committed.
+func (m *Memory) UnreserveRecords(extents int64) {
 	if m.lease == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.cursor.Forgive(extents * segment.RecordItem)
+	m.cursor.UnreserveRecords(extents * segment.RecordItem)
 }
 
-// Tight reports whether there is no room for the records that are owed. Nothing may be committed
+// Tight reports whether there is no room for the records that it was reserved for. Nothing may be committed
 // from the memory.
 func (m *Memory) Tight() bool {
 	m.mu.Lock()
@@ -138,7 +138,7 @@ func (m *Memory) Tight() bool {
 type Claim struct {
 	Mem *Memory // nil: none
 	segment.Span
-	credits int64 // extents that room for records is set aside for
+	recordSlots int64 // extents that room for records is set aside for
 }
 
 // Bytes is the memory of the claim.
@@ -149,23 +149,23 @@ func (c *Claim) Bytes() []byte { return c.Mem.Bytes[c.Off:c.End:c.End] }
 func (c *Claim) Advance(n int64) { c.Off += n }
 
 // SpendCredit takes the room that is set aside for the record of one extent.
-func (c *Claim) SpendCredit() { c.credits = max(0, c.credits-1) }
+func (c *Claim) SpendRecordSlot() { c.recordSlots = max(0, c.recordSlots-1) }
 
 // Pay makes sure that room for the records of so many further extents of the claim is set aside.
 func (c *Claim) Pay(extents int64) bool {
 	if c.Mem == nil || c.Mem.lease == nil {
 		return c.Mem != nil
 	}
-	missing := extents - c.credits
+	missing := extents - c.recordSlots
 	if missing <= 0 {
 		return true
 	}
 	c.Mem.mu.Lock()
 	defer c.Mem.mu.Unlock()
-	if !c.Mem.cursor.Owe(missing * segment.RecordItem) {
+	if !c.Mem.cursor.ReserveRecords(missing * segment.RecordItem) {
 		return false
 	}
-	c.credits = extents
+	c.recordSlots = extents
 	return true
 }
 
@@ -191,7 +191,7 @@ func (c *Claim) Lengthen(ctx context.Context, want int64) {
 func (c *Claim) Split(n, extents int64) Claim {
 	front := *c
 	front.End = c.Off + n
-	front.credits, c.credits = extents, max(0, c.credits-extents)
+	front.recordSlots, c.recordSlots = extents, max(0, c.recordSlots-extents)
 	c.Off += n
 	return front
 }
@@ -202,8 +202,8 @@ func (c *Claim) Join(front *Claim) bool {
 		return false
 	}
 	c.Off = front.Off
-	c.credits += front.credits
-	front.Off, front.credits = front.End, 0
+	c.recordSlots += front.recordSlots
+	front.Off, front.recordSlots = front.End, 0
 	return true
 }
 
@@ -213,7 +213,7 @@ func (c *Claim) GiveBack() {
 	m.mu.Lock()
 	m.cursor.GiveBack(c.Span)
 	if m.lease != nil {
-		m.cursor.Forgive(c.credits * segment.RecordItem)
+		m.cursor.UnreserveRecords(c.recordSlots * segment.RecordItem)
 	}
 	m.mu.Unlock()
 	*c = Claim{}

@@ -85,7 +85,7 @@ type lease struct {
 	own  []byte // all of the memory
 
 	// Guarded by the space.
-	users segment.Users // files; retired: the grant is not in the space any more
+	users segment.Users // files; closed: the lease is not in the pool any more
 }
 
 // grant is a lease that was requested. Several may wait for it.
@@ -109,7 +109,7 @@ type grant struct {
 
 // holder is a writer in its space.
 type holder interface {
-	HoldsIn(*Memory) bool // something already, whose record base is owed
+	HoldsIn(*Memory) bool // something already, for which the base of a record is reserved
 	HasPending() bool     // anything that is not committed
 }
 
@@ -232,7 +232,7 @@ func (sp *Pool) returnLarger(keep int64) {
 		unwanted.cancel(sp)
 	}
 	for _, l := range idle {
-		sp.retire(l)
+		sp.closeLease(l)
 	}
 	if keep == 0 {
 		sp.staged.Clear()
@@ -242,19 +242,19 @@ func (sp *Pool) returnLarger(keep int64) {
 // Take returns between least and want bytes of a lease of the session, with room for so
 // many extents' records set aside. If need be, it waits for a lease. If h has nothing in that lease
 // so far, it becomes a user of it.
-func (sp *Pool) Take(ctx context.Context, s *session.Session, h holder, want, least, credits int64) (Claim, error) {
+func (sp *Pool) Take(ctx context.Context, s *session.Session, h holder, want, least, records int64) (Claim, error) {
 	for range maxGrants {
 		if s.Broken() {
 			return Claim{}, &session.BrokenError{Reason: errors.New("it broke before a lease was taken")}
 		}
-		c, next := sp.tryTake(s, h, want, least, credits)
+		c, next := sp.tryTake(s, h, want, least, records)
 		if next != nil {
 			next.ask(ctx, sp)
 		}
 		if c.Mem != nil {
 			return c, nil
 		}
-		if err := sp.wait(ctx, next, h, fitsIn(least, credits)); err != nil {
+		if err := sp.wait(ctx, next, h, fitsIn(least, records)); err != nil {
 			return Claim{}, err
 		}
 	}
@@ -264,7 +264,7 @@ func (sp *Pool) Take(ctx context.Context, s *session.Session, h holder, want, le
 
 // tryTake takes from the leases there are. It also returns the grant to request or to wait for, if
 // any.
-func (sp *Pool) tryTake(s *session.Session, h holder, want, least, credits int64) (Claim, *grant) {
+func (sp *Pool) tryTake(s *session.Session, h holder, want, least, records int64) (Claim, *grant) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	sp.drop()
@@ -273,7 +273,7 @@ func (sp *Pool) tryTake(s *session.Session, h holder, want, least, credits int64
 		if l.session != s {
 			continue // of a session that came after s broke
 		}
-		cost, first := credits*segment.RecordItem, !h.HoldsIn(&l.Memory)
+		cost, first := records*segment.RecordItem, !h.HoldsIn(&l.Memory)
 		if first {
 			cost += segment.RecordBase
 		}
@@ -284,18 +284,18 @@ func (sp *Pool) tryTake(s *session.Session, h holder, want, least, credits int64
 		if first {
 			l.users.Enter()
 		}
-		got = Claim{Mem: &l.Memory, Span: at, credits: credits}
+		got = Claim{Mem: &l.Memory, Span: at, recordSlots: records}
 		return got, sp.used(s, at.Len())
 	}
 	if sp.mu.next == nil {
-		sp.mu.next = &grant{session: s, bytes: sp.nextSize(s, least), fits: fitsIn(least, credits)}
+		sp.mu.next = &grant{session: s, bytes: sp.nextSize(s, least), fits: fitsIn(least, records)}
 	}
 	return got, sp.mu.next
 }
 
 // fitsIn is the room that a segment needs for so many bytes and the records of so many extents.
-func fitsIn(least, credits int64) int64 {
-	return least + segment.RecordBase + credits*segment.RecordItem + segment.Align
+func fitsIn(least, records int64) int64 {
+	return least + segment.RecordBase + records*segment.RecordItem + segment.Align
 }
 
 // used counts bytes that were handed out, and returns the grant to request when the
@@ -404,7 +404,7 @@ func (sp *Pool) await(ctx context.Context, g *grant, h holder, fits int64) error
 		if err == nil || g.call.Finished() || ctx.Err() != nil || session.IsBroken(err) {
 			return err
 		}
-		sp.RetireFull() // the part of an abandoned file is never filled again
+		sp.CloseFull() // the part of an abandoned file is never filled again
 		if next := sp.askAgain(g, fits); next != nil {
 			next.ask(ctx, sp)
 			g.session.Post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: g.call.ID}, nil)
@@ -456,7 +456,7 @@ func (sp *Pool) install(g *grant) {
 	}
 	sp.mu.Unlock()
 	for _, l := range full {
-		sp.retire(l)
+		sp.closeLease(l)
 	}
 	if !wanted && g.lease != nil {
 		g.lease.giveBack()
@@ -548,8 +548,8 @@ func (l *lease) release() {
 	}
 }
 
-// retire takes a lease out of use. It is returned to the daemon when its last user is done.
-func (sp *Pool) retire(l *lease) {
+// closeLease takes a lease out of use. It is returned to the daemon when its last user is done.
+func (sp *Pool) closeLease(l *lease) {
 	sp.mu.Lock()
 	done := sp.remove(l)
 	sp.mu.Unlock()
@@ -563,14 +563,14 @@ func (sp *Pool) remove(l *lease) (done bool) {
 	for i, other := range sp.mu.leases {
 		if other == l {
 			sp.mu.leases = append(sp.mu.leases[:i:i], sp.mu.leases[i+1:]...)
-			return l.users.Retire()
+			return l.users.Close()
 		}
 	}
 	return false
 }
 
-// RetireFull takes leases without room out of use. Once they are returned, they can be spilled.
-func (sp *Pool) RetireFull() {
+// CloseFull takes leases without room out of use. Once they are returned, they can be spilled.
+func (sp *Pool) CloseFull() {
 	var full []*lease
 	sp.mu.Lock()
 	for _, l := range sp.mu.leases {
@@ -580,7 +580,7 @@ func (sp *Pool) RetireFull() {
 	}
 	sp.mu.Unlock()
 	for _, l := range full {
-		sp.retire(l)
+		sp.closeLease(l)
 	}
 }
 
@@ -609,7 +609,7 @@ func (sp *Pool) end() {
 	leases := slices.Clone(sp.mu.leases)
 	sp.mu.Unlock()
 	for _, l := range leases {
-		sp.retire(l)
+		sp.closeLease(l)
 	}
 }
 
@@ -623,6 +623,6 @@ func (sp *Pool) close() {
 	}
 	sp.mu.Unlock()
 	for _, l := range leases {
-		sp.retire(l)
+		sp.closeLease(l)
 	}
 }

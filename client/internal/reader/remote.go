@@ -106,7 +106,7 @@ func (g *fetch) extent(ctx context.Context, of *part, p []byte) error {
 	for at := int64(0); at < of.remote.length; at += remote.MaxTransfer {
 		end := min(at+remote.MaxTransfer, of.remote.length)
 		if g.Next-g.checked == remote.Depth {
-			if err := g.settle(ctx, g.checked); err != nil {
+			if err := g.await(ctx, g.checked); err != nil {
 				return err
 			}
 		}
@@ -127,8 +127,8 @@ func (g *fetch) extent(ctx context.Context, of *part, p []byte) error {
 	return nil
 }
 
-// settle waits until a transfer and all before it have come, and verifies them.
-func (g *fetch) settle(ctx context.Context, number uint64) error {
+// await waits until a transfer and all before it have come, and verifies them.
+func (g *fetch) await(ctx context.Context, number uint64) error {
 	for g.checked <= number {
 		if err := g.Await(ctx, g.checked); err != nil {
 			return err
@@ -140,12 +140,12 @@ func (g *fetch) settle(ctx context.Context, number uint64) error {
 	return nil
 }
 
-// finish is settle of everything.
+// finish is await of everything.
 func (g *fetch) finish(ctx context.Context) error {
 	if g.Next == g.checked {
 		return nil
 	}
-	err := g.settle(ctx, g.Next-1)
+	err := g.await(ctx, g.Next-1)
 	if err == nil {
 		g.remote.Worked()
 	}
@@ -300,7 +300,7 @@ func (r *Reader) fetchTo(ctx context.Context, w *window, dst io.Writer, off int6
 		}
 		chunk := zeros[:min(p.end-off, segment.ExtentSize)]
 		if p.remote != nil {
-			if err := g.settle(ctx, number-1); err != nil {
+			if err := g.await(ctx, number-1); err != nil {
 				return total, err
 			}
 			chunk = now[p.remote.cut+off-p.off:][:p.end-off]

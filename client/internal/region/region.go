@@ -62,7 +62,7 @@ func (a *Map) Acquire(m *wire.Region) (*Region, error) {
 			other.users++
 			return other, nil
 		}
-		other.retire()
+		other.evict()
 	}
 	a.mu.maps[r.id] = r
 	r.users++
@@ -129,15 +129,15 @@ func (r *Region) Release() {
 	}
 }
 
-// retire takes a region out of the map. Its last user unmaps it. The map is locked.
-func (r *Region) retire() {
+// evict takes a region out of the map. Its last user unmaps it. The map is locked.
+func (r *Region) evict() {
 	delete(r.regions.mu.maps, r.id)
 	if r.stale = true; r.users == 0 {
 		r.unmap()
 	}
 }
 
-// Sweep retires regions whose files are gone or are others now, since their pages would stay in
+// Sweep evicts regions whose files are gone or are others now, since their pages would stay in
 // memory for as long as they are mapped.
 func (a *Map) Sweep() {
 	a.mu.Lock()
@@ -153,7 +153,7 @@ func (a *Map) Sweep() {
 		}
 		a.mu.Lock()
 		if !r.stale {
-			r.retire()
+			r.evict()
 		}
 		a.mu.Unlock()
 	}
@@ -171,6 +171,6 @@ func (a *Map) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, r := range a.mu.maps {
-		r.retire()
+		r.evict()
 	}
 }

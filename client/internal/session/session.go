@@ -128,7 +128,7 @@ func (s *Session) Start(ctx context.Context, typ wire.Type, m proto.Message, dat
 }
 
 func (s *Session) Begin(ctx context.Context, f mux.Frame, reply proto.Message) (*Call, error) {
-	if err := s.calls.Speaks(f.Type, f.Message); err != nil {
+	if err := s.calls.Supports(f.Type, f.Message); err != nil {
 		return nil, err
 	}
 	c := &Call{reply: reply, done: make(chan struct{})}

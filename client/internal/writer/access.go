@@ -15,7 +15,7 @@ type access interface {
 	// take returns between least and want bytes for w to fill, with room for the records
 	// of so many extents set aside. It may wait for room until ctx ends. ErrFull means
 	// that there is none before the next commit.
-	take(ctx context.Context, w *Writer, want, least, credits int64) (lease.Claim, error)
+	take(ctx context.Context, w *Writer, want, least, records int64) (lease.Claim, error)
 	// committed: nothing of the returned memory waits for a commit any more,
 	// but for w's claim and reservation.
 	committed(w *Writer)
@@ -27,14 +27,14 @@ var errFull = bb.E(bb.Busy, "write", "", "the bytes that wait for a commit have 
 // once these have been transferred.
 type leased struct{}
 
-func (leased) take(ctx context.Context, w *Writer, want, least, credits int64) (lease.Claim, error) {
+func (leased) take(ctx context.Context, w *Writer, want, least, records int64) (lease.Claim, error) {
 	if err := w.session.DialRemote(ctx); err != nil {
 		return lease.Claim{}, err
 	}
 	if err := w.placed(ctx); err != nil {
 		return lease.Claim{}, err
 	}
-	c, err := w.sp.Take(ctx, w.session, w, want, least, credits)
+	c, err := w.sp.Take(ctx, w.session, w, want, least, records)
 	if err != nil || w.tierKnown || !w.sp.Tiered() {
 		return c, err
 	}
@@ -44,7 +44,7 @@ func (leased) take(ctx context.Context, w *Writer, want, least, credits int64) (
 	if err := w.placed(ctx); err != nil {
 		return lease.Claim{}, err
 	}
-	return w.sp.Take(ctx, w.session, w, want, least, credits)
+	return w.sp.Take(ctx, w.session, w, want, least, records)
 }
 
 // placed leases the file's memory where its bytes belong. The daemon's answer to Open has
@@ -53,7 +53,7 @@ func (w *Writer) placed(ctx context.Context) error {
 	if w.tierKnown || !w.sp.Tiered() {
 		return nil
 	}
-	if err := w.settle(ctx); err != nil {
+	if err := w.awaitOpen(ctx); err != nil {
 		return err
 	}
 	sp, err := w.Pools.Pool(w.Buffer, bb.Tier(w.opening.reply.Tier))

@@ -50,10 +50,10 @@ type backlog struct {
 // until the last of it is pending again. The connection may break meanwhile. Then everything
 // pending by then is put aside, too.
 type aside struct {
-	extents []extent
-	copies  [][]byte // of the bytes of the extents; nil: not made yet, or not needed any more
-	from    backlog  // the extents' old memory, until it is copied
-	landed  bool     // all of it is committed; nothing is left to be written again
+	extents   []extent
+	copies    [][]byte // of the bytes of the extents; nil: not made yet, or not needed any more
+	from      backlog  // the extents' old memory, until it is copied
+	committed bool     // all of it is committed; nothing is left to be written again
 }
 
 // comesTooEarly reports whether n bytes at off of the file, added in a memory, would lie over
@@ -76,7 +76,7 @@ func (b *backlog) comesTooEarly(mem *lease.Memory, off, n int64) bool {
 }
 
 // HoldsIn reports whether there is something in a memory already, for which the base of
-// a record is owed. Its space may be locked.
+// a record is reserved. Its space may be locked.
 func (b *backlog) HoldsIn(mem *lease.Memory) bool { return b.hold(mem) != nil }
 
 // HasPending reports whether anything is not committed.
@@ -108,11 +108,11 @@ func (b *backlog) drop(c *lease.Claim) {
 	}
 	c.GiveBack()
 	b.hold(mem).pieces--
-	b.settle(mem)
+	b.releaseEmpty(mem)
 }
 
-// settle ends the hold on a memory in which nothing is left.
-func (b *backlog) settle(mem *lease.Memory) {
+// releaseEmpty ends the hold on a memory in which nothing is left.
+func (b *backlog) releaseEmpty(mem *lease.Memory) {
 	h := b.hold(mem)
 	if h.pieces > 0 || h.extents > 0 {
 		return
@@ -132,7 +132,7 @@ func (b *backlog) add(c *lease.Claim, off, n int64) *extent {
 			b.newest = c.Mem
 		}
 		b.hold(c.Mem).extents++
-		c.SpendCredit()
+		c.SpendRecordSlot()
 	}
 	e := &b.pending[len(b.pending)-1]
 	e.length += n
@@ -146,7 +146,7 @@ func (b *backlog) isNext(c *lease.Claim, off int64) bool {
 	return n > 0 && b.pending[n-1].continues(c.Mem, c.Off, off)
 }
 
-// committed settles the records of everything pending, which are written. Leases in which
+// committed spends the room of the records of everything pending, which are written. Leases in which
 // nothing is left are released.
 func (b *backlog) committed() {
 	b.pending, b.newest = b.pending[:0], nil
@@ -162,7 +162,7 @@ func (b *backlog) committed() {
 	for i := len(b.holds) - 1; i >= 0; i-- {
 		h := &b.holds[i]
 		h.tight = h.mem.Tight()
-		b.settle(h.mem)
+		b.releaseEmpty(h.mem)
 	}
 }
 
@@ -193,7 +193,7 @@ func (b *backlog) putAside() (a *aside, release func()) {
 		mem.Enter()
 	}
 	return a, func() {
-		if !a.landed {
+		if !a.committed {
 			b.asides = b.asides[:len(b.asides)-1]
 		}
 		a.from.forget()
@@ -228,10 +228,10 @@ func (a *aside) copyOut(i int) (lost *extent) {
 	return nil
 }
 
-// committedAll settles a commit of everything uncommitted: of pending and of aside.
+// committedAll records a commit of everything uncommitted: of pending and of aside.
 func (b *backlog) committedAll() {
 	for _, a := range b.asides {
-		a.landed = true
+		a.committed = true
 	}
 	b.asides = nil
 	b.committed()
@@ -269,7 +269,7 @@ func (b *backlog) forget() {
 // unhold drops the pending bytes in a memory.
 func (b *backlog) unhold(mem *lease.Memory) {
 	h := b.hold(mem)
-	mem.Forgive(h.extents)
+	mem.UnreserveRecords(h.extents)
 	h.extents = 0
-	b.settle(mem)
+	b.releaseEmpty(mem)
 }

@@ -21,7 +21,7 @@ func (w *Writer) resume(ctx context.Context, s *session.Session) error {
 	if w.opensOnce() {
 		return w.unknown()
 	}
-	if w.commits.landed {
+	if w.commits.closeCommitted {
 		err := w.awaitFlush(ctx)
 		if err == nil {
 			w.session = s
@@ -32,23 +32,23 @@ func (w *Writer) resume(ctx context.Context, s *session.Session) error {
 	if err := w.open(ctx, s); err != nil {
 		return err
 	}
-	if err := w.settle(ctx); err != nil {
-		if kind := bb.KindOf(err); w.commits.doubt && (kind == bb.NotFound || kind == bb.Lost) {
+	if err := w.awaitOpen(ctx); err != nil {
+		if kind := bb.KindOf(err); w.commits.uncertain && (kind == bb.NotFound || kind == bb.Lost) {
 			return w.unknownCommit() // the generation is gone, with the commit or without it
 		}
 		return err
 	}
 	switch {
 	case w.opening.reply.AlreadyClosed:
-		if err := w.reopen(ctx, s); err != nil || w.commits.landed {
+		if err := w.reopen(ctx, s); err != nil || w.commits.closeCommitted {
 			return err
 		}
-	case w.commits.doubt && !goesOn(known, before, w.file.entry, was == w.file.generation):
-		if err := w.resolve(ctx, size); err != nil || w.commits.landed {
+	case w.commits.uncertain && !goesOn(known, before, w.file.entry, was == w.file.generation):
+		if err := w.resolve(ctx, size); err != nil || w.commits.closeCommitted {
 			return err
 		}
 	case was != w.file.generation:
-		w.commits.doubt = false // its generation is gone, and it was not carried out
+		w.commits.uncertain = false // its generation is gone, and it was not carried out
 	}
 	if !w.isStale() {
 		return nil // pending bytes travel with the commit
@@ -79,27 +79,27 @@ func (w *Writer) resolve(ctx context.Context, size int64) error {
 	if err != nil && bb.KindOf(err) != bb.NotFound {
 		return err
 	}
-	landed := false
+	committed := false
 	if err == nil {
 		defer r.Close()
-		if landed, err = w.isContent(ctx, r); err != nil {
+		if committed, err = w.isContent(ctx, r); err != nil {
 			return err
 		}
 	}
-	if !landed || r.Entry.Size != size {
+	if !committed || r.Entry.Size != size {
 		return w.unknownCommit()
 	}
 	if !w.commits.closing {
 		// No commit was ever acknowledged, so all bytes are pending still. They go
 		// into the generation that was opened again, which may have begun without them, and which another
 		// writer may have joined.
-		w.commits.doubt, w.commits.sent = false, -1
+		w.commits.uncertain, w.commits.sent = false, -1
 		return nil
 	}
 	w.abortHandle()
 	w.file.id, w.file.generation = bb.FileID(r.Entry.File), bb.Generation(r.Entry.Generation)
-	w.settleDoubt()
-	w.commits.landed = true
+	w.resolveCommitted()
+	w.commits.closeCommitted = true
 	return w.awaitFlush(ctx)
 }
 
@@ -119,9 +119,9 @@ func (w *Writer) abortHandle() {
 	w.handle = 0
 }
 
-// settleDoubt notes that everything uncommitted has landed.
-func (w *Writer) settleDoubt() {
-	w.commits.doubt = false
+// resolveCommitted notes that everything uncommitted was committed.
+func (w *Writer) resolveCommitted() {
+	w.commits.uncertain = false
 	w.commits.sent = -1
 	w.staged = 0
 	w.backlog.committedAll()
@@ -159,21 +159,21 @@ func (w *Writer) isStale() bool {
 }
 
 // reopen goes on after the daemon closed the generation when it missed its writer, or
-// because our closing commit has landed, whose answer was lost.
+// because our closing commit was carried out and its answer was lost.
 func (w *Writer) reopen(ctx context.Context, s *session.Session) error {
 	s.CloseHandle(w.handle)
 	w.handle = 0
-	if w.commits.doubt {
-		landed, err := w.hasLanded(ctx)
+	if w.commits.uncertain {
+		committed, err := w.isCommitted(ctx)
 		if err != nil {
 			return err
 		}
-		w.commits.doubt = false
-		if landed {
-			w.settleDoubt()
+		w.commits.uncertain = false
+		if committed {
+			w.resolveCommitted()
 		}
-		if landed && w.commits.closing {
-			w.commits.landed = true
+		if committed && w.commits.closing {
+			w.commits.closeCommitted = true
 			return w.awaitFlush(ctx)
 		}
 	}
@@ -189,13 +189,13 @@ func (w *Writer) anew(ctx context.Context, s *session.Session) error {
 	if err := w.open(ctx, s); err != nil {
 		return err
 	}
-	return w.settle(ctx)
+	return w.awaitOpen(ctx)
 }
 
-// hasLanded reports whether everything uncommitted has landed. It has if the daemon has recorded
+// isCommitted reports whether everything uncommitted was committed. It was if the daemon has recorded
 // the last commit, or the present file has all of it. If that is unknown, it fails. While something
 // is aside, the last commit may have been of a part, so that the content decides.
-func (w *Writer) hasLanded(ctx context.Context) (bool, error) {
+func (w *Writer) isCommitted(ctx context.Context) (bool, error) {
 	if len(w.asides) == 0 && w.commits.number != 0 && w.commits.sent == w.written && w.opening.reply.Committed >= w.commits.number {
 		return true, nil
 	}

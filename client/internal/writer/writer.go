@@ -102,12 +102,12 @@ type fileState struct {
 
 // commitState identifies a writer's commits, which it repeats when their answers are lost.
 type commitState struct {
-	doubt   bool   // one may have landed whose answer was lost
-	writer  uint64 // by which the file's owner identifies the commits; 0: none yet
-	number  uint64 // of the last one that was sent
-	sent    int64  // bytes written before it; -1: the next one is another
-	closing bool   // the next one is the closing one
-	landed  bool   // that has landed; nothing is left to be written
+	uncertain      bool   // one whose answer was lost may have been carried out
+	writer         uint64 // by which the file's owner identifies the commits; 0: none yet
+	number         uint64 // of the last one that was sent
+	sent           int64  // bytes written before it; -1: the next one is another
+	closing        bool   // the next one is the closing one
+	closeCommitted bool   // that was carried out; nothing is left to be written
 
 	msg   wire.Commit // used again
 	items []*wire.NewExtent
@@ -171,10 +171,10 @@ func (w *Writer) inline() {
 // Settled waits for the answer to Open, if that has not been done, again on another
 // session if need be.
 func (w *Writer) Settled(ctx context.Context) error {
-	return w.live(ctx, func(*session.Session) error { return w.settle(ctx) })
+	return w.live(ctx, func(*session.Session) error { return w.awaitOpen(ctx) })
 }
 
-func (w *Writer) settle(ctx context.Context) error {
+func (w *Writer) awaitOpen(ctx context.Context) error {
 	if w.err != nil || w.opening.call == nil {
 		return w.err
 	}
@@ -396,7 +396,7 @@ func (w *Writer) take(ctx context.Context, want, least int64) (lease.Claim, erro
 		default:
 			committed = true
 			if err = w.commit(ctx, false); err == nil {
-				w.sp.RetireFull()
+				w.sp.CloseFull()
 			}
 		}
 		if err != nil {
@@ -437,7 +437,7 @@ func (w *Writer) move(ctx context.Context) error {
 		if err := w.again(ctx, a, a.copies[i], a.extents[i].off); err != nil {
 			return w.fail(err) // aside is not all back
 		}
-		if a.landed {
+		if a.committed {
 			return nil
 		}
 		a.copies[i] = nil
@@ -453,7 +453,7 @@ func (w *Writer) again(ctx context.Context, a *aside, p []byte, off int64) error
 	}
 	for len(p) > 0 {
 		err := w.ready(ctx, int64(len(p)), off)
-		if a.landed {
+		if a.committed {
 			return w.err // the step for err is not needed any more
 		}
 		if err != nil {
@@ -473,7 +473,7 @@ func (w *Writer) again(ctx context.Context, a *aside, p []byte, off int64) error
 // commit makes everything pending part of the file. Closing closes the handle too.
 func (w *Writer) commit(ctx context.Context, closing bool) error {
 	err := w.live(ctx, func(s *session.Session) error {
-		if w.commits.landed {
+		if w.commits.closeCommitted {
 			return nil
 		}
 		return w.commitOn(ctx, s, closing)
@@ -504,18 +504,18 @@ func (w *Writer) commitOn(ctx context.Context, s *session.Session, closing bool)
 	}
 	if err == nil {
 		w.acknowledged(&reply)
-		return w.settle(ctx)
+		return w.awaitOpen(ctx)
 	}
 	switch {
 	case session.IsBroken(err):
-		w.commits.doubt = w.commits.doubt || session.WasSent(err)
+		w.commits.uncertain = w.commits.uncertain || session.WasSent(err)
 		return err
 	case c != nil && !c.Finished():
 		s.Abandon(c, nil)
 		w.mayBeWritten()
 		return err
 	}
-	if openErr := w.settle(ctx); openErr != nil {
+	if openErr := w.awaitOpen(ctx); openErr != nil {
 		return openErr // the reason of the commit's failure
 	}
 	if !w.mayBeWritten() {
@@ -602,7 +602,7 @@ func (c *commitState) next(written int64) (writer, number uint64) {
 // acknowledged takes the daemon's answer to a commit over.
 func (w *Writer) acknowledged(m *wire.Committed) {
 	w.file.id, w.file.generation = bb.FileID(m.File), bb.Generation(m.Generation)
-	w.committed, w.commits.doubt = true, false
+	w.committed, w.commits.uncertain = true, false
 	w.commits.sent = -1 // the next commit is another one
 	w.Size = max(w.Size, m.Size)
 	if w.moving != nil && w.session.Remote != nil {

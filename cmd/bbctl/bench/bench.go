@@ -213,8 +213,8 @@ func (r *Run) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
 	defer cancel()
 	if r.job != "" {
-		_ = admin.CancelJob(ctx, r.c, r.job) // it may have ended by itself
-		_, _ = admin.WatchJob(ctx, r.c, r.job, func(admin.Job) {})
+		_ = admin.CancelOperation(ctx, r.c, r.job) // it may have ended by itself
+		_, _ = admin.WatchOperation(ctx, r.c, r.job, func(admin.Operation) {})
 	}
 	err := r.b.RemoveAll(ctx, r.dir)
 	if err == nil || client.KindOf(err) == client.ErrNotFound {

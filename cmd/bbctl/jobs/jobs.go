@@ -34,7 +34,7 @@ func newJobsListCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the jobs, the newest first", Args: cobra.NoArgs,
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
-			jobs, err := admin.Jobs(ctx, c)
+			jobs, err := admin.Operations(ctx, c)
 			if err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ func newJobsShowCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show a job: its progress, failures and nodes", Args: cobra.ExactArgs(1),
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			j, err := admin.JobByID(ctx, c, args[0])
+			j, err := admin.OperationByID(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -68,14 +68,14 @@ func newJobsShowCommand(a *app.App) *cobra.Command {
 
 // jobJSON is a job as it is printed: with the fields that it has beside its JSON.
 type jobJSON struct {
-	*admin.Job
+	*admin.Operation
 	Superseded      []string `json:"superseded,omitempty"`
 	SupersededTotal int64    `json:"superseded_total,omitempty"`
 }
 
-func jsonOf(j *admin.Job) jobJSON { return jobJSON{j, j.Superseded, j.SupersededTotal} }
+func jsonOf(j *admin.Operation) jobJSON { return jobJSON{j, j.Superseded, j.SupersededTotal} }
 
-func printJob(a *app.App, j *admin.Job) {
+func printJob(a *app.App, j *admin.Operation) {
 	fmt.Fprintf(a.Out, "%s: %s of bb://%s/%s", j.ID, j.Kind, j.Buffer, j.Path)
 	if j.URL != "" {
 		fmt.Fprintf(a.Out, ", %s", j.URL)
@@ -127,7 +127,7 @@ was cancelled.`,
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			bar := a.Progress("job " + args[0])
 			lines := json.NewEncoder(a.Out)
-			j, err := admin.WatchJob(ctx, c, args[0], func(j admin.Job) {
+			j, err := admin.WatchOperation(ctx, c, args[0], func(j admin.Operation) {
 				bar.Set(app.Figures{Files: j.FilesDone, FilesTotal: j.Files, Bytes: j.BytesDone, BytesTotal: j.Bytes})
 				if a.JSON {
 					lines.Encode(jsonOf(&j))
@@ -155,14 +155,14 @@ func newJobsCancelCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "cancel ID", Short: "Cancel a job; its finished work stays", Args: cobra.ExactArgs(1),
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			j, err := admin.JobByID(ctx, c, args[0])
+			j, err := admin.OperationByID(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
 			if j.State != "running" && j.State != "cancelled" {
 				return &client.Error{Kind: client.ErrBusy, Op: "cancel job", Path: j.ID, Err: errors.New("it has ended already: " + j.State)}
 			}
-			if err := admin.CancelJob(ctx, c, args[0]); err != nil {
+			if err := admin.CancelOperation(ctx, c, args[0]); err != nil {
 				return err
 			}
 			return a.Print(map[string]string{"cancelled": j.ID}, func() { fmt.Fprintln(a.Out, "cancelled", j.ID) })

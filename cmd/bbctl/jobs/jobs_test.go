@@ -12,7 +12,7 @@ import (
 // TestPrintJob: a drain's superseded steps are named, in JSON too.
 func TestPrintJob(t *testing.T) {
 	t.Parallel()
-	j := admin.Job{ID: "j1", Kind: "drain", Buffer: "run", State: "done", Superseded: []string{"step-4", "a\nb"}, SupersededTotal: 7}
+	j := admin.Operation{ID: "j1", Kind: "drain", Buffer: "run", State: "done", Superseded: []string{"step-4", "a\nb"}, SupersededTotal: 7}
 	var out strings.Builder
 	printJob(&app.App{Out: &out}, &j)
 	for _, want := range []string{

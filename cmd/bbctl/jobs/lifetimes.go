@@ -126,7 +126,7 @@ func PrintProgress(ctx context.Context, a *app.App, c *client.Client, l *admin.L
 	if l.State == admin.LifetimeGone {
 		return nil
 	}
-	all, err := admin.Jobs(ctx, c)
+	all, err := admin.Operations(ctx, c)
 	if err != nil {
 		return err
 	}

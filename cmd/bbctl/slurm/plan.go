@@ -206,7 +206,7 @@ func look(ctx context.Context, a *app.App, in *slurm.PlanInput) error {
 	if err != nil {
 		return err
 	}
-	in.Jobs, err = admin.Jobs(ctx, c)
+	in.Jobs, err = admin.Operations(ctx, c)
 	if client.KindOf(err) == client.ErrUnsupported {
 		err = nil
 	}

@@ -11,13 +11,13 @@ import (
 	"forebay/flusher/backing/posix"
 )
 
-// settle ends the workers, and waits for their processes. No call of theirs is in a file system then.
-func settle(w *Workers) {
+// endWorkers ends the workers, and waits for their processes. No call of theirs is in a file system then.
+func endWorkers(w *Workers) {
 	w.mu.Lock()
 	for _, p := range w.pools {
 		p.mu.Lock()
 		if one := p.current; one != nil {
-			p.retireLocked(one)
+			p.drainLocked(one)
 			one.conn.Close()
 		}
 		p.mu.Unlock()
@@ -37,7 +37,7 @@ func faultHarness(t *testing.T) backingtest.FaultHarness {
 		},
 		UID: alice, Attrs: &backing.Attrs{Mode: 0o640, UID: alice, GID: alice, MTime: time.Unix(1_700_000_000, 0)},
 		Large: large, Brief: true, Min: 500,
-		Settle: func() { settle(w) },
+		Settle: func() { endWorkers(w) },
 		Kill: func(t *testing.T, s backing.Store) {
 			if err := syscall.Kill(s.(*Store).pid(t), syscall.SIGKILL); err != nil {
 				t.Error(err)

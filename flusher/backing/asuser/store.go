@@ -89,7 +89,7 @@ func (s *Store) each(ctx context.Context, fn func(w *worker, store uint64) error
 			err = fn(w, id)
 		}
 		if moved := (*movedError)(nil); errors.As(err, &moved) {
-			w.p.retire(w)
+			w.p.drain(w)
 			w.conn.Close()
 			if again {
 				w.release()

@@ -47,7 +47,7 @@ type worker struct {
 	heard time.Time // when the last reply came
 
 	// Guarded by the pool.
-	retired, killed bool
+	draining, killed bool
 }
 
 // call is a request on its way.
@@ -162,7 +162,7 @@ func (w *worker) listen() {
 		err = errGone
 		w.deliver(m)
 	}
-	if w.p.retire(w) { // no call begins with it any more
+	if w.p.drain(w) { // no call begins with it any more
 		w.p.w.lose(w.p.key)
 	}
 	w.conn.Close()
@@ -335,7 +335,7 @@ func (w *worker) await(ctx context.Context, c *call, m *protocol.Message, late f
 	case reply := <-c.reply:
 		return reply, nil
 	case <-w.gone:
-		w.settled(ctx, m)
+		w.awaitEnd(ctx, m)
 		select {
 		case reply := <-c.reply:
 			return reply, nil
@@ -349,9 +349,9 @@ func (w *worker) await(ctx context.Context, c *call, m *protocol.Message, late f
 	}
 }
 
-// settled waits until a worker that does not answer any more carries out no change any more. A
+// awaitEnd waits until a worker that does not answer any more carries out no change any more. A
 // caller that tries again may else be overtaken by the first try, which hangs in the file system.
-func (w *worker) settled(ctx context.Context, m *protocol.Message) {
+func (w *worker) awaitEnd(ctx context.Context, m *protocol.Message) {
 	if !m.Op.Changes() {
 		return
 	}
@@ -396,7 +396,7 @@ func (w *worker) close(handle uint64) {
 // kill ends the process, at once or when its hanging call returns.
 func (w *worker) kill(why string) {
 	w.p.mu.Lock()
-	w.p.retireLocked(w)
+	w.p.drainLocked(w)
 	again := w.killed
 	w.killed = true
 	w.p.mu.Unlock()
@@ -437,7 +437,7 @@ func (w *worker) used() bool {
 	return w.uses > 0
 }
 
-// use counts a use of the worker, which retire has not been called for.
+// use counts a use of the worker, which is not draining.
 func (w *worker) use() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -76,7 +76,7 @@ type pool struct {
 	mu        sync.Mutex
 	current   *worker
 	starting  *start                // nil: none is being started
-	left      map[*worker]time.Time // retired, and not gone: since when
+	left      map[*worker]time.Time // draining, and not gone: since when
 	timer     *time.Timer           // looks for a worker that is idle; nil: there is none
 	idleSince time.Time             // zero: the worker is in use
 	removed   bool                  // of Workers
@@ -228,7 +228,7 @@ func (p *pool) begin() {
 		err = &bb.Error{Kind: bb.Unavailable, Op: "open backing", Path: p.key.dir, Err: fmt.Errorf("starting a store worker for uid %d: %w", p.key.uid, err)}
 	}
 	p.mu.Lock()
-	if err == nil && one.retired {
+	if err == nil && one.draining {
 		err = one.goneError(&protocol.Message{Op: protocol.OpOpen, Name: p.key.dir})
 	}
 	if err == nil {
@@ -302,25 +302,25 @@ func (p *pool) endIdle(long time.Duration) (left time.Duration) {
 	if left = long - time.Since(p.idleSince); left > 0 {
 		return left
 	}
-	p.retireLocked(w)
+	p.drainLocked(w)
 	w.conn.Close() // which ends it
 	return p.w.o.Idle
 }
 
-// retire keeps new calls from a worker. It reports whether it is the first to do so.
-func (p *pool) retire(w *worker) (first bool) {
+// drain keeps new calls from a worker. It reports whether it is the first to do so.
+func (p *pool) drain(w *worker) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	first = !w.retired
-	p.retireLocked(w)
+	first = !w.draining
+	p.drainLocked(w)
 	return first
 }
 
-func (p *pool) retireLocked(w *worker) {
-	if w.retired {
+func (p *pool) drainLocked(w *worker) {
+	if w.draining {
 		return
 	}
-	w.retired = true
+	w.draining = true
 	p.left[w] = time.Now()
 	if p.current == w { // else it is about to be, and will not
 		p.current = nil
@@ -367,7 +367,7 @@ func (p *pool) close() {
 		p.timer.Stop()
 	}
 	if w := p.current; w != nil {
-		p.retireLocked(w)
+		p.drainLocked(w)
 		w.cmd.Process.Kill()
 		w.conn.Close()
 	}

@@ -38,5 +38,5 @@ func TestBodyCutShort(t *testing.T) {
 	if _, err := b.Read(p); !errors.Is(err, bb.Lost) {
 		t.Errorf("a body that was cut short gives %v", err)
 	}
-	b.retire()
+	b.close()
 }

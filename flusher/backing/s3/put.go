@@ -76,7 +76,7 @@ func (s *Store) putSingle(ctx context.Context, key, name string, src backing.Sou
 // send sends one PUT. If it may be carried out although it failed, the error is an answer.LostError.
 func (s *Store) send(ctx context.Context, key, name string, pieces [][]byte, src backing.Source, attrs *backing.Attrs, c condition) (minio.UploadInfo, error) {
 	body := newBody(slices.Clone(pieces)) // which it changes
-	defer body.retire()
+	defer body.close()
 	opts := minio.PutObjectOptions{
 		UserMetadata:         map[string]string{minio.ChecksumCRC64NVME.KeyCapitalized(): encodeChecksum(src.Checksum())},
 		DisableContentSha256: true, // the checksum protects the content
@@ -146,7 +146,7 @@ func (s *Store) sendPart(ctx context.Context, up *upload, name string, src backi
 		return minio.CompletePart{}, 0, err
 	}
 	body := newBody(slices)
-	defer body.retire()
+	defer body.close()
 	header := http.Header{}
 	header.Set(minio.ChecksumCRC64NVME.Key(), encodeChecksum(sum))
 	part, err := s.client.PutObjectPart(ctx, s.bucket, up.Key, up.Upload, number, body, n,
@@ -234,7 +234,7 @@ func decodeChecksum(value, mode string) (uint64, bool) {
 }
 
 // body reads slices. net/http may go on reading a request's body after the request has failed. Once
-// retired, a body does not touch the slices.
+// closed, a body does not touch the slices.
 type body struct {
 	mu     sync.Mutex
 	slices [][]byte
@@ -281,7 +281,7 @@ func (b *body) sent() bool {
 	return true
 }
 
-func (b *body) retire() {
+func (b *body) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.gone, b.slices = true, nil

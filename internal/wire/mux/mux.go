@@ -65,8 +65,8 @@ func (e *BrokenError) Unwrap() []error { return []error{bb.Unavailable, e.Reason
 // Is makes one whose request was sent one of unknown outcome.
 func (e *BrokenError) Is(target error) bool { return e.Sent && target == bb.ErrUnknownOutcome }
 
-// Speaks returns an error of kind unsupported if the other side is too old for a request.
-func (m *Mux[C]) Speaks(typ wire.Type, msg proto.Message) error {
+// Supports returns an error of kind unsupported if the other side is too old for a request.
+func (m *Mux[C]) Supports(typ wire.Type, msg proto.Message) error {
 	return wire.Speakable(m.welcome.Version, m.welcome.Server+" of node "+m.welcome.Node, typ, msg)
 }
 

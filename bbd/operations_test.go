@@ -39,18 +39,18 @@ func (n *node) slowly(op string, delay time.Duration) {
 	n.faults.Set(fault.Rule{Op: op, Kind: fault.Slow, Delay: delay})
 }
 
-func onlyJob(t *testing.T, c *client.Client) admin.Job {
+func onlyOperation(t *testing.T, c *client.Client) admin.Operation {
 	t.Helper()
-	jobs, err := admin.Jobs(t.Context(), c)
+	jobs, err := admin.Operations(t.Context(), c)
 	if err != nil || len(jobs) != 1 {
 		t.Fatalf("jobs: %+v (%v)", jobs, err)
 	}
 	return jobs[0]
 }
 
-// TestStageInJob: a stage-in is split over all daemons, and the daemons that copied its files own
+// TestStageInOperation: a stage-in is split over all daemons, and the daemons that copied its files own
 // them. Repeated, it copies nothing.
-func TestStageInJob(t *testing.T) {
+func TestStageInOperation(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
@@ -64,7 +64,7 @@ func TestStageInJob(t *testing.T) {
 	if err != nil || r.FilesDone != 500 || r.FilesTotal != 500 || r.FilesSkipped != 0 {
 		t.Fatalf("stage-in: %+v (%v)", r, err)
 	}
-	j, err := admin.JobByID(t.Context(), nodes[2].dial(), onlyJob(t, c).ID)
+	j, err := admin.OperationByID(t.Context(), nodes[2].dial(), onlyOperation(t, c).ID)
 	if err != nil || j.State != "done" || j.Kind != "stage-in" || j.FilesDone != 500 || j.BytesDone != r.BytesDone || len(j.Nodes) != 3 {
 		t.Errorf("the job: %+v (%v)", j, err)
 	}
@@ -107,8 +107,8 @@ func TestStageInJob(t *testing.T) {
 	}
 }
 
-// TestStageInJobReplaces: a file that is dirty at another node is replaced there.
-func TestStageInJobReplaces(t *testing.T) {
+// TestStageInOperationReplaces: a file that is dirty at another node is replaced there.
+func TestStageInOperationReplaces(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
@@ -132,10 +132,10 @@ func TestStageInJobReplaces(t *testing.T) {
 	}
 }
 
-// TestJobOutlivesDaemon: a daemon is stopped in the middle of a stage-in, which has submitted it,
-// and the others do the rest. A client that requests the same from another daemon follows that job,
+// TestOperationOutlivesDaemon: a daemon is stopped in the middle of a stage-in, which has submitted it,
+// and the others do the rest. A client that requests the same from another daemon follows that operation,
 // and copies nothing twice.
-func TestJobOutlivesDaemon(t *testing.T) {
+func TestOperationOutlivesDaemon(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
@@ -151,13 +151,13 @@ func TestJobOutlivesDaemon(t *testing.T) {
 	}()
 	there := nodes[1].dial()
 	eventually(t, "the job is under way", func() bool {
-		jobs, err := admin.Jobs(t.Context(), there)
+		jobs, err := admin.Operations(t.Context(), there)
 		return err == nil && len(jobs) == 1 && jobs[0].TasksDone > 0 && jobs[0].Tasks > 4
 	})
 	c.Close()
 	nodes[0].away()
 	<-asked
-	id := onlyJob(t, there).ID
+	id := onlyOperation(t, there).ID
 	again := make(chan admin.Report, 1)
 	go func() {
 		r, err := admin.StageIn(t.Context(), nodes[2].dial(), admin.StageRequest{Buffer: "in", URL: "file://" + dir}, nil)
@@ -167,7 +167,7 @@ func TestJobOutlivesDaemon(t *testing.T) {
 		again <- r
 	}()
 	seen := 0
-	j, err := admin.WatchJob(t.Context(), there, id, func(admin.Job) { seen++ })
+	j, err := admin.WatchOperation(t.Context(), there, id, func(admin.Operation) { seen++ })
 	if r := <-again; r.FilesDone != 300 || r.FilesSkipped != 300 {
 		t.Errorf("asked for again: %+v", r)
 	}
@@ -180,7 +180,7 @@ func TestJobOutlivesDaemon(t *testing.T) {
 	}
 }
 
-func TestCancelJob(t *testing.T) {
+func TestCancelOperation(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
@@ -197,26 +197,26 @@ func TestCancelJob(t *testing.T) {
 	}()
 	there := nodes[1].dial()
 	eventually(t, "the job is under way", func() bool {
-		jobs, err := admin.Jobs(t.Context(), there)
+		jobs, err := admin.Operations(t.Context(), there)
 		return err == nil && len(jobs) == 1 && jobs[0].Running > 0 && jobs[0].Tasks > 2
 	})
-	id := onlyJob(t, there).ID
-	if err := admin.CancelJob(t.Context(), there, id); err != nil {
+	id := onlyOperation(t, there).ID
+	if err := admin.CancelOperation(t.Context(), there, id); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-asked; !errors.Is(err, client.ErrCancelled) {
 		t.Errorf("who asked for it: %v", err)
 	}
-	if j, err := admin.JobByID(t.Context(), c, id); err != nil || j.State != "cancelled" {
+	if j, err := admin.OperationByID(t.Context(), c, id); err != nil || j.State != "cancelled" {
 		t.Errorf("%+v (%v)", j, err)
 	}
-	if err := admin.CancelJob(t.Context(), c, "none"); !errors.Is(err, client.ErrNotFound) {
+	if err := admin.CancelOperation(t.Context(), c, "none"); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("cancelling a job that there is not: %v", err)
 	}
 }
 
-// TestStageJobNothing: an error of a stage as a whole is the stage's error.
-func TestStageJobNothing(t *testing.T) {
+// TestStageNothing: an error of a stage as a whole is the stage's error.
+func TestStageNothing(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
@@ -229,14 +229,14 @@ func TestStageJobNothing(t *testing.T) {
 		t.Errorf("of nothing: %v", err)
 	}
 	alone := startNode(t, nil)
-	if _, err := admin.Jobs(t.Context(), alone.dial()); !errors.Is(err, client.ErrUnsupported) {
+	if _, err := admin.Operations(t.Context(), alone.dial()); !errors.Is(err, client.ErrUnsupported) {
 		t.Errorf("jobs of a daemon alone: %v", err)
 	}
 }
 
-// TestDrainJobOwnerDies: an owner dies before it has done its part of a drain. Another daemon lists
+// TestDrainOwnerDies: an owner dies before it has done its part of a drain. Another daemon lists
 // the unsaved files.
-func TestDrainJobOwnerDies(t *testing.T) {
+func TestDrainOwnerDies(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
@@ -254,7 +254,7 @@ func TestDrainJobOwnerDies(t *testing.T) {
 		asked <- result{r, err}
 	}()
 	eventually(t, "two of three have done their part", func() bool {
-		j := onlyJobOrNone(t, c)
+		j := onlyOperationOrNone(t, c)
 		return j.Tasks == 4 && j.TasksDone == 3
 	})
 	nodes[2].away()
@@ -268,11 +268,11 @@ func TestDrainJobOwnerDies(t *testing.T) {
 	}
 }
 
-func onlyJobOrNone(t *testing.T, c *client.Client) admin.Job {
-	if jobs, err := admin.Jobs(t.Context(), c); err == nil && len(jobs) == 1 {
+func onlyOperationOrNone(t *testing.T, c *client.Client) admin.Operation {
+	if jobs, err := admin.Operations(t.Context(), c); err == nil && len(jobs) == 1 {
 		return jobs[0]
 	}
-	return admin.Job{}
+	return admin.Operation{}
 }
 
 // TestClusterLimit: together, daemons do not write more than the cluster's limit.
@@ -298,9 +298,9 @@ func TestClusterLimit(t *testing.T) {
 	}
 }
 
-// TestStageInJobNodeGone: a node that goes while files are copied takes its copies along. The
+// TestStageInOperationNodeGone: a node that goes while files are copied takes its copies along. The
 // stage-in names these files and fails, and so does the next one.
-func TestStageInJobNodeGone(t *testing.T) {
+func TestStageInOperationNodeGone(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
