@@ -7,13 +7,13 @@ import (
 
 	"forebay/bbd/aside"
 	"forebay/bbd/buffer"
+	"forebay/bbd/call"
 	"forebay/bbd/fate"
 	"forebay/bbd/owner"
 	"forebay/bbd/readcache"
 	"forebay/bbd/reassert"
 	"forebay/bbd/recovery"
 	"forebay/bbd/registry"
-	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/meta"
 	metatxn "forebay/meta/txn"
@@ -97,15 +97,15 @@ func (d *Daemon) buffer(ctx context.Context, name string) (*buffer.Buffer, error
 	return d.work.buffers.Find(ctx, name)
 }
 
-// bufferFor returns a buffer that the session's user may enter.
-func (d *Daemon) bufferFor(ctx context.Context, s *rpc.Session, op, name string) (*buffer.Buffer, error) {
-	return d.work.buffers.For(ctx, s, op, name)
+// bufferFor returns a buffer that the visitor may enter.
+func (d *Daemon) bufferFor(ctx context.Context, v call.Visitor, op, name string) (*buffer.Buffer, error) {
+	return d.work.buffers.For(ctx, v, op, name)
 }
 
-// entering returns a function that returns a part of a buffer that a session's user may enter.
-func entering[P any](d *Daemon, part func(*buffer.Buffer) P) func(ctx context.Context, s *rpc.Session, op, name string) (P, error) {
-	return func(ctx context.Context, s *rpc.Session, op, name string) (p P, err error) {
-		b, err := d.bufferFor(ctx, s, op, name)
+// entering returns a function that returns a part of a buffer that a visitor may enter.
+func entering[P any](d *Daemon, part func(*buffer.Buffer) P) func(ctx context.Context, v call.Visitor, op, name string) (P, error) {
+	return func(ctx context.Context, v call.Visitor, op, name string) (p P, err error) {
+		b, err := d.bufferFor(ctx, v, op, name)
 		if err != nil {
 			return p, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"forebay/bbd/batch"
 	"forebay/bbd/buffer"
+	"forebay/bbd/call"
 	"forebay/bbd/change"
 	"forebay/bbd/drain"
 	"forebay/bbd/entries"
@@ -52,7 +53,7 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_EXTENTS: handle.ExtentsHandler().WithToken(),
 		wire.Type_TYPE_CLOSE:   handle.CloseHandler().WithToken(),
 		wire.Type_TYPE_UNPIN:   rpc.Quick(handle.Unpin).WithToken(),
-		wire.Type_TYPE_LEASE:   rpc.Waiting(late(&d.work.files, (*handle.Service).Lease)).WithToken(),
+		wire.Type_TYPE_LEASE:   rpc.Waiting(d.lease).WithToken(),
 		wire.Type_TYPE_RETURN:  rpc.Quick(handle.ReturnLease).WithToken(),
 
 		wire.Type_TYPE_DRAIN:     rpc.Waiting(late(&d.work.drains, (*drain.Service).Drain)).WithToken(),
@@ -103,8 +104,13 @@ func (d *Daemon) openFile(r *rpc.Request, m *wire.Open) (rpc.Ordered, func(conte
 	return d.work.files.Open(r, m)
 }
 
+// lease grants a session a lease.
+func (d *Daemon) lease(ctx context.Context, r *rpc.Request, m *wire.LeaseRequest) (proto.Message, error) {
+	return d.work.files.Lease(ctx, r, m)
+}
+
 // late returns a handler that is a method of a part of the daemon, which is made after the table of
 // handlers.
-func late[P, M any](part *P, handle func(P, context.Context, *rpc.Request, M) (proto.Message, error)) func(context.Context, *rpc.Request, M) (proto.Message, error) {
+func late[P, M any](part *P, handle func(P, context.Context, call.Request, M) (proto.Message, error)) func(context.Context, *rpc.Request, M) (proto.Message, error) {
 	return func(ctx context.Context, r *rpc.Request, m M) (proto.Message, error) { return handle(*part, ctx, r, m) }
 }

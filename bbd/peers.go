@@ -7,6 +7,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/buffer"
+	"forebay/bbd/call"
 	"forebay/bbd/handle"
 	"forebay/bbd/migrate"
 	"forebay/bbd/replica"
@@ -20,7 +21,7 @@ import (
 // Files that daemons move and copy among each other, and the requests that only daemons may make.
 
 // daemonsBuffer is buffer for requests that only daemons may make.
-func (d *Daemon) daemonsBuffer(ctx context.Context, r *rpc.Request, op, name string) (*buffer.Buffer, error) {
+func (d *Daemon) daemonsBuffer(ctx context.Context, r call.Request, op, name string) (*buffer.Buffer, error) {
 	if !r.Caller().Relayed || !r.Caller().System {
 		return nil, access.Denied(op, bb.Address{Buffer: name}.String(), "send requests that only daemons send")
 	}

@@ -5,6 +5,7 @@ import (
 
 	"forebay/bbd/alloc"
 	"forebay/bbd/buffer"
+	"forebay/bbd/call"
 	"forebay/bbd/change"
 	"forebay/bbd/drain"
 	"forebay/bbd/entries"
@@ -28,7 +29,7 @@ func (d *Daemon) newEntryService() *entries.Service {
 func (d *Daemon) newChangeService() *change.Service {
 	o := d.host.ChangeOptions()
 	o.Enter = entering(d, (*buffer.Buffer).Changes)
-	o.Daemons = func(ctx context.Context, r *rpc.Request, op, name string) (*change.Buffer, error) {
+	o.Daemons = func(ctx context.Context, r call.Request, op, name string) (*change.Buffer, error) {
 		b, err := d.daemonsBuffer(ctx, r, op, name)
 		if err != nil {
 			return nil, err

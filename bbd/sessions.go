@@ -3,6 +3,7 @@ package bbd
 import (
 	"context"
 
+	"forebay/bbd/call"
 	"forebay/bbd/fabric"
 	"forebay/bbd/replica"
 	"forebay/bbd/rpc"
@@ -50,8 +51,8 @@ func (d *Daemon) welcome(s *rpc.Session, m *wire.Welcome) rpc.Resource {
 	return c
 }
 
-// maySee reports whether the session's user may receive the events of a buffer.
-func (d *Daemon) maySee(ctx context.Context, s *rpc.Session, name string) bool {
-	_, err := d.bufferFor(ctx, s, "events", name)
-	return err == nil || s.Caller().System
+// maySee reports whether a visitor may receive the events of a buffer.
+func (d *Daemon) maySee(ctx context.Context, v call.Visitor, name string) bool {
+	_, err := d.bufferFor(ctx, v, "events", name)
+	return err == nil || v.Caller().System
 }

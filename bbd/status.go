@@ -8,6 +8,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/buffer"
+	"forebay/bbd/call"
 	"forebay/bbd/handle"
 	"forebay/bbd/rpc"
 	"forebay/bbd/status"
@@ -20,8 +21,8 @@ import (
 func (d *Daemon) newStatuses() *status.Service {
 	return status.New(d.ctx, status.Options{
 		Node: d.cfg.Node, Cluster: d.cluster, Entries: statusEntries{d}, Own: d.statusFor, Go: d.wg.Go,
-		Enter: func(ctx context.Context, s *rpc.Session, op, buffer string) error {
-			_, err := d.bufferFor(ctx, s, op, buffer)
+		Enter: func(ctx context.Context, v call.Visitor, op, buffer string) error {
+			_, err := d.bufferFor(ctx, v, op, buffer)
 			return err
 		},
 	})

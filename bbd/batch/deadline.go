@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"forebay/bbd/rpc"
+	"forebay/bbd/call"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -101,7 +101,7 @@ func lateReason(pace float64, now, by, due time.Time) string {
 }
 
 // Due notes by when a job's buffer should be saved, and that the job is being warned.
-func (k *Controller) Due(ctx context.Context, r *rpc.Request, m *wire.LifetimeDue) (proto.Message, error) {
+func (k *Controller) Due(ctx context.Context, r call.Request, m *wire.LifetimeDue) (proto.Message, error) {
 	const op = "change lifetime"
 	if err := k.mayGovern(r, op, m.Key); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
-	"forebay/bbd/rpc"
+	"forebay/bbd/call"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/ops"
@@ -29,7 +29,7 @@ const (
 )
 
 // mayGovern refuses callers other than the system, since lifetimes act for other users.
-func (k *Controller) mayGovern(r *rpc.Request, op, key string) error {
+func (k *Controller) mayGovern(r call.Request, op, key string) error {
 	switch {
 	case !r.Caller().System && !r.Caller().Governs:
 		return access.Denied(op, key, "manage jobs")
@@ -40,7 +40,7 @@ func (k *Controller) mayGovern(r *rpc.Request, op, key string) error {
 }
 
 // Open begins or joins a lifetime, and waits for its stage-ins.
-func (k *Controller) Open(ctx context.Context, r *rpc.Request, m *wire.LifetimeOpen) (proto.Message, error) {
+func (k *Controller) Open(ctx context.Context, r call.Request, m *wire.LifetimeOpen) (proto.Message, error) {
 	const op = "open lifetime"
 	var l bb.Lifetime
 	if err := json.Unmarshal(m.Json, &l); err != nil {
@@ -258,7 +258,7 @@ func attemptOf(stage, attempt int) []string {
 // awaitStageIns waits until all have ended, and fails if one did that the job needs. If a scheduler
 // manages the job, a stage-in whose store did not answer is begun again by the next open, since its nodes do
 // not wait.
-func (k *Controller) awaitStageIns(ctx context.Context, r *rpc.Request, l *bb.Lifetime, ids []string) error {
+func (k *Controller) awaitStageIns(ctx context.Context, r call.Request, l *bb.Lifetime, ids []string) error {
 	text, err := lifetimeMessage(l)
 	if err != nil {
 		return err
@@ -345,7 +345,7 @@ func stageFailure(s *ops.Status) error {
 
 // Leave notes that a job has left a node, and the usage of this node's buffers by it.
 // That needs no lifetime that is open, nor one that the node ever came to.
-func (k *Controller) Leave(ctx context.Context, r *rpc.Request, m *wire.LifetimeLeave) (proto.Message, error) {
+func (k *Controller) Leave(ctx context.Context, r call.Request, m *wire.LifetimeLeave) (proto.Message, error) {
 	const op = "leave lifetime"
 	if err := k.mayGovern(r, op, m.Key); err != nil {
 		return nil, err
@@ -377,7 +377,7 @@ func (k *Controller) Leave(ctx context.Context, r *rpc.Request, m *wire.Lifetime
 
 // End ends a lifetime, wherever the job still seems to be. For the caller it is over. When_left
 // leaves it to the nodes to report that it has left them.
-func (k *Controller) End(ctx context.Context, r *rpc.Request, m *wire.LifetimeEnd) (proto.Message, error) {
+func (k *Controller) End(ctx context.Context, r call.Request, m *wire.LifetimeEnd) (proto.Message, error) {
 	const op = "end lifetime"
 	if err := k.mayGovern(r, op, m.Key); err != nil {
 		return nil, err
@@ -413,7 +413,7 @@ func (k *Controller) now(ctx context.Context, key string) (proto.Message, error)
 }
 
 // List sends the lifetimes that the user may see: its own, and all to the system.
-func (k *Controller) List(ctx context.Context, r *rpc.Request, m *wire.Lifetimes) (proto.Message, error) {
+func (k *Controller) List(ctx context.Context, r call.Request, m *wire.Lifetimes) (proto.Message, error) {
 	if k.o.Cluster == nil {
 		return &wire.Lifetime{}, nil
 	}

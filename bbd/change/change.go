@@ -11,11 +11,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/dirty"
 	"forebay/bbd/owner"
 	"forebay/bbd/paths"
 	"forebay/bbd/peer"
-	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -31,8 +31,8 @@ import (
 // if its client disconnects, since the daemon's own records of places must follow it.
 
 // Rename renames a file or directory.
-func (v *Service) Rename(ctx context.Context, r *rpc.Request, m *wire.Rename) (proto.Message, error) {
-	b, err := v.o.Enter(ctx, r.Session(), "rename", m.Buffer)
+func (v *Service) Rename(ctx context.Context, r call.Request, m *wire.Rename) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r, "rename", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -193,8 +193,8 @@ func (b *Buffer) DropFile(e *bb.Entry) {
 }
 
 // Remove removes a file, an empty directory, or a tree.
-func (v *Service) Remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (proto.Message, error) {
-	b, err := v.o.Enter(ctx, r.Session(), "remove", m.Buffer)
+func (v *Service) Remove(ctx context.Context, r call.Request, m *wire.Remove) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r, "remove", m.Buffer)
 	if err != nil {
 		return nil, err
 	}

@@ -6,15 +6,15 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/call"
 	"forebay/bbd/freeze"
 	"forebay/bbd/owner"
-	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
 
 // Hold pauses flushes while another daemon renames or removes names.
-func (v *Service) Hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto.Message, error) {
+func (v *Service) Hold(ctx context.Context, r call.Request, m *wire.Hold) (proto.Message, error) {
 	b, err := v.o.Daemons(ctx, r, "hold", m.Buffer)
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (v *Service) Hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto
 			return nil, err
 		}
 		defer func() {
-			if r.Session().Context().Err() == nil {
+			if !r.SessionEnded() {
 				thaw()
 			} else {
 				b.thawLater(thaw)

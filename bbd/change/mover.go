@@ -6,10 +6,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/freeze"
 	"forebay/bbd/owner"
 	"forebay/bbd/peer"
-	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/namespace"
@@ -202,7 +202,7 @@ func idOfEntry(e *bb.Entry) uint64 {
 }
 
 // RenamePlace gives an entry another place, for a transaction.
-func (v *Service) RenamePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRename) (proto.Message, error) {
+func (v *Service) RenamePlace(ctx context.Context, r call.Request, m *wire.PlaceRename) (proto.Message, error) {
 	b, err := v.o.Daemons(ctx, r, "rename", m.Buffer)
 	if err == nil {
 		err = b.renamePlace(ctx, *r.Caller(), bb.Place{Dir: bb.DirID(m.FromDir), Name: m.FromName}, bb.Place{Dir: bb.DirID(m.ToDir), Name: m.ToName}, m.Expect, m.Replace)
@@ -280,7 +280,7 @@ func (b *Buffer) moveLocked(ctx context.Context, op string, at, target bb.Place,
 }
 
 // RemovePlace removes the entry at a place, for a transaction.
-func (v *Service) RemovePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRemove) (proto.Message, error) {
+func (v *Service) RemovePlace(ctx context.Context, r call.Request, m *wire.PlaceRemove) (proto.Message, error) {
 	b, err := v.o.Daemons(ctx, r, "remove", m.Buffer)
 	if err == nil {
 		err = b.removePlace(ctx, *r.Caller(), bb.Place{Dir: bb.DirID(m.Dir), Name: m.Name},

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/dirty"
 	"forebay/bbd/file"
 	"forebay/bbd/freeze"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/owner"
 	"forebay/bbd/paths"
-	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -94,9 +94,9 @@ type Gate interface {
 // Options are the environment of the changes of all buffers. Its functions may be called concurrently.
 type Options struct {
 	// Enter returns a buffer that the session's user may enter.
-	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (*Buffer, error)
+	Enter func(ctx context.Context, v call.Visitor, op, buffer string) (*Buffer, error)
 	// Daemons is Enter for requests that only daemons may make.
-	Daemons func(ctx context.Context, r *rpc.Request, op, buffer string) (*Buffer, error)
+	Daemons func(ctx context.Context, r call.Request, op, buffer string) (*Buffer, error)
 	Owners  owner.Node
 	Cluster freeze.Cluster // nil: this daemon is alone
 	Flusher Flusher

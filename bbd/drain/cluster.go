@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"forebay/bbd/rpc"
+	"forebay/bbd/call"
 	"forebay/bbd/transfer"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -40,7 +40,7 @@ const maxRounds = 5
 // round is so still. The namespace decides.
 //
 // timed ends when the drain's time is over. ctx ends when its caller stops waiting.
-func (c scope) everywhere(ctx, timed context.Context, r *rpc.Request, m *wire.Drain) (answer *wire.Progress, left rest, err error) {
+func (c scope) everywhere(ctx, timed context.Context, r call.Request, m *wire.Drain) (answer *wire.Progress, left rest, err error) {
 	var before map[content]string
 	again := proto.CloneOf(m)
 	for round := range maxRounds {
@@ -63,7 +63,7 @@ func (c scope) everywhere(ctx, timed context.Context, r *rpc.Request, m *wire.Dr
 		}
 		before = left.dirty
 		// Another operation, and the same one for a client that repeats the request at another daemon.
-		again.Key = fmt.Sprintf("%s again %d", cmp.Or(m.Key, fmt.Sprint(c.s.o.Epoch, r.Session().ID(), r.ID())), round)
+		again.Key = fmt.Sprintf("%s again %d", cmp.Or(m.Key, fmt.Sprint(c.s.o.Epoch, r.SessionID(), r.ID())), round)
 	}
 	return movedAround(before), left, nil
 }
@@ -80,7 +80,7 @@ func Tasks(nodes []bb.NodeID) ([]ops.Task, error) {
 }
 
 // asOperation has every daemon do its share once, as an operation.
-func (c scope) asOperation(ctx context.Context, r *rpc.Request, m *wire.Drain) (*wire.Progress, error) {
+func (c scope) asOperation(ctx context.Context, r call.Request, m *wire.Drain) (*wire.Progress, error) {
 	tasks, err := Tasks(append(c.s.o.Cluster.Others(), c.s.o.Node))
 	if err != nil {
 		return nil, err

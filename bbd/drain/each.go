@@ -6,9 +6,9 @@ import (
 	"sync"
 
 	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
-	"forebay/bbd/rpc"
 	"forebay/bbd/transfer"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -19,7 +19,7 @@ import (
 
 // askEach has every daemon flush its own files until timed ends, and adds the unsaved files of the owners that
 // do not answer.
-func (c scope) askEach(ctx, timed context.Context, r *rpc.Request, m *wire.Drain) (*wire.Progress, error) {
+func (c scope) askEach(ctx, timed context.Context, r call.Request, m *wire.Drain) (*wire.Progress, error) {
 	nodes := c.s.o.Cluster.Others()
 	sum := transfer.NewSum(transfer.ProgressTo(r), len(nodes)+1)
 	errs := make([]error, len(nodes))

@@ -7,10 +7,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/cluster"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/peer"
-	"forebay/bbd/rpc"
 	"forebay/bbd/transfer"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -66,7 +66,7 @@ func (n *NodeState) undo() bool {
 // Node empties a node. Everything dirty is flushed or moved to other nodes, and nothing new is accepted
 // there. Files for which the nodes that the request names have room are moved to them, and not flushed first.
 // Unsaved files are in the answer.
-func (s *Service) Node(ctx context.Context, r *rpc.Request, m *wire.NodeDrain) (proto.Message, error) {
+func (s *Service) Node(ctx context.Context, r call.Request, m *wire.NodeDrain) (proto.Message, error) {
 	node := bb.NodeID(m.Name)
 	switch {
 	case !r.Caller().System && !r.Caller().Governs:
@@ -96,7 +96,7 @@ func (s *Service) Node(ctx context.Context, r *rpc.Request, m *wire.NodeDrain) (
 }
 
 // otherNode passes a request to empty a node on to that, and the answers back.
-func (s *Service) otherNode(ctx context.Context, r *rpc.Request, m *wire.NodeDrain) (proto.Message, error) {
+func (s *Service) otherNode(ctx context.Context, r call.Request, m *wire.NodeDrain) (proto.Message, error) {
 	session, err := s.o.Cluster.Session(ctx, bb.NodeID(m.Name), cluster.Who(*r.Caller()))
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (s *Service) otherNode(ctx context.Context, r *rpc.Request, m *wire.NodeDra
 }
 
 // UndoNode makes a node that was emptied work again.
-func (s *Service) UndoNode(ctx context.Context, r *rpc.Request, m *wire.NodeName) (proto.Message, error) {
+func (s *Service) UndoNode(ctx context.Context, r call.Request, m *wire.NodeName) (proto.Message, error) {
 	const op = "node undrain"
 	node := bb.NodeID(m.Name)
 	switch {

@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"forebay/bbd/rpc"
+	"forebay/bbd/call"
 	"forebay/bbd/transfer"
 	"forebay/flusher/backing"
 	"forebay/flusher/receipt"
@@ -123,8 +123,8 @@ func receiptOf(path string, e *bb.Entry) *receipt.Receipt {
 }
 
 // Receipt returns a buffer's receipt.
-func (s *Service) Receipt(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
-	b, err := s.o.Enter(ctx, r.Session(), "receipt", m.Name)
+func (s *Service) Receipt(ctx context.Context, r call.Request, m *wire.BufferName) (proto.Message, error) {
+	b, err := s.o.Enter(ctx, r, "receipt", m.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func splitReceipt(receipt []byte) (head receiptHead, lines []byte, err error) {
 }
 
 // Verify checks a store against a receipt: the one that the receipt names, or that of the request.
-func (s *Service) Verify(ctx context.Context, r *rpc.Request, m *wire.Verify) (proto.Message, error) {
+func (s *Service) Verify(ctx context.Context, r call.Request, m *wire.Verify) (proto.Message, error) {
 	head, lines, err := splitReceipt(r.Data())
 	if err != nil {
 		return nil, err

@@ -10,14 +10,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
-	"forebay/bbd/rpc"
+	"forebay/bbd/call"
 	"forebay/bbd/transfer"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
 
 // Drain flushes a buffer on all daemons, waits, and reports the files that could not be saved.
-func (s *Service) Drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (proto.Message, error) {
+func (s *Service) Drain(ctx context.Context, r call.Request, m *wire.Drain) (proto.Message, error) {
 	c, err := s.scopeFor(ctx, r, m)
 	if err != nil {
 		return nil, err
@@ -62,8 +62,8 @@ func (s *Service) Drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (pro
 }
 
 // scopeFor returns the scope of a request, if its caller may drain that.
-func (s *Service) scopeFor(ctx context.Context, r *rpc.Request, m *wire.Drain) (scope, error) {
-	b, err := s.o.Enter(ctx, r.Session(), "drain", m.Buffer)
+func (s *Service) scopeFor(ctx context.Context, r call.Request, m *wire.Drain) (scope, error) {
+	b, err := s.o.Enter(ctx, r, "drain", m.Buffer)
 	if err != nil {
 		return scope{}, err
 	}
@@ -119,7 +119,7 @@ func (c scope) publishSuperseded(steps map[string]string) {
 
 // alone flushes at a daemon that is alone, until timed ends. The namespace decides about a whole
 // buffer, so a file that is closed and not yet queued is waited for too.
-func (c scope) alone(ctx, timed context.Context, r *rpc.Request, m *wire.Drain) (*wire.Progress, rest, error) {
+func (c scope) alone(ctx, timed context.Context, r call.Request, m *wire.Drain) (*wire.Progress, rest, error) {
 	steps, err := c.Rules().Drain(timed, c.below) // from the first check to the last
 	if err != nil {
 		return nil, rest{}, err

@@ -8,10 +8,10 @@ import (
 	"log/slog"
 
 	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/cluster"
 	"forebay/bbd/fate"
 	"forebay/bbd/flushrule"
-	"forebay/bbd/rpc"
 	"forebay/bbd/transfer"
 	"forebay/bbd/walk"
 	"forebay/flusher"
@@ -77,7 +77,7 @@ type Options struct {
 	Flusher    Flusher
 	State      *NodeState // of this node
 	// Enter returns a buffer that the session's user may enter.
-	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (Buffer, error)
+	Enter func(ctx context.Context, v call.Visitor, op, buffer string) (Buffer, error)
 	// MoveOut saves this node's only copies. They are flushed, or moved to nodes that have room for
 	// them, first of all to those given. Unsaved files are in the progress.
 	MoveOut func(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error

@@ -13,8 +13,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/call"
 	"forebay/bbd/paths"
-	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -22,8 +22,8 @@ import (
 )
 
 // Stat describes the entry of a path.
-func (v *Service) Stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest) (proto.Message, error) {
-	b, err := v.o.Enter(ctx, r.Session(), "stat", m.Buffer)
+func (v *Service) Stat(ctx context.Context, r call.Request, m *wire.PathRequest) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r, "stat", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -67,8 +67,8 @@ func (b *Buffer) Describe(e *bb.Entry) *wire.Entry {
 }
 
 // List describes a page of the entries of a directory.
-func (v *Service) List(ctx context.Context, r *rpc.Request, m *wire.ListRequest) (proto.Message, error) {
-	b, err := v.o.Enter(ctx, r.Session(), "list", m.Buffer)
+func (v *Service) List(ctx context.Context, r call.Request, m *wire.ListRequest) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r, "list", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +103,8 @@ const maxPage = 2000
 const entryOverhead = 16
 
 // Mkdir makes a directory.
-func (v *Service) Mkdir(ctx context.Context, r *rpc.Request, m *wire.Mkdir) (proto.Message, error) {
-	b, err := v.o.Enter(ctx, r.Session(), "mkdir", m.Buffer)
+func (v *Service) Mkdir(ctx context.Context, r call.Request, m *wire.Mkdir) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r, "mkdir", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +123,8 @@ func (v *Service) Mkdir(ctx context.Context, r *rpc.Request, m *wire.Mkdir) (pro
 }
 
 // Mknod makes a symbolic link, a FIFO or a socket.
-func (v *Service) Mknod(ctx context.Context, r *rpc.Request, m *wire.Mknod) (proto.Message, error) {
-	b, err := v.o.Enter(ctx, r.Session(), "mknod", m.Buffer)
+func (v *Service) Mknod(ctx context.Context, r call.Request, m *wire.Mknod) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r, "mknod", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -150,8 +150,8 @@ func (v *Service) Mknod(ctx context.Context, r *rpc.Request, m *wire.Mknod) (pro
 }
 
 // SetAttr changes attributes of an entry.
-func (v *Service) SetAttr(ctx context.Context, r *rpc.Request, m *wire.SetAttr) (proto.Message, error) {
-	b, err := v.o.Enter(ctx, r.Session(), "setattr", m.Buffer)
+func (v *Service) SetAttr(ctx context.Context, r call.Request, m *wire.SetAttr) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r, "setattr", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -177,8 +177,8 @@ func attributes(m *wire.SetAttr) namespace.Attr {
 }
 
 // Lost lists the files of a buffer that are lost or set aside.
-func (v *Service) Lost(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
-	b, err := v.o.Enter(ctx, r.Session(), "lost", m.Name)
+func (v *Service) Lost(ctx context.Context, r call.Request, m *wire.BufferName) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r, "lost", m.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -6,9 +6,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/owner"
 	"forebay/bbd/paths"
-	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -42,7 +42,7 @@ type Dirty interface {
 // Options are the environment of requests about entries of all buffers. Its functions may be called concurrently.
 type Options struct {
 	// Enter returns a buffer that the session's user may enter.
-	Enter   func(ctx context.Context, s *rpc.Session, op, buffer string) (*Buffer, error)
+	Enter   func(ctx context.Context, v call.Visitor, op, buffer string) (*Buffer, error)
 	Owners  owner.Node
 	Cluster Cluster // nil: this daemon is alone
 	Store   Store

@@ -7,14 +7,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
-	"forebay/bbd/rpc"
+	"forebay/bbd/call"
 	"forebay/internal/wire"
 	"forebay/internal/xattr"
 )
 
 // SetXattr changes an extended attribute.
-func (v *Service) SetXattr(ctx context.Context, r *rpc.Request, m *wire.SetXattr) (proto.Message, error) {
-	b, err := v.o.Enter(ctx, r.Session(), "setxattr", m.Buffer)
+func (v *Service) SetXattr(ctx context.Context, r call.Request, m *wire.SetXattr) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r, "setxattr", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -27,8 +27,8 @@ func (v *Service) SetXattr(ctx context.Context, r *rpc.Request, m *wire.SetXattr
 
 // Xattrs lists extended attributes: names for all users with access to the file's directory, values
 // for those with the right to read it.
-func (v *Service) Xattrs(ctx context.Context, r *rpc.Request, m *wire.PathRequest) (proto.Message, error) {
-	b, err := v.o.Enter(ctx, r.Session(), "getxattr", m.Buffer)
+func (v *Service) Xattrs(ctx context.Context, r call.Request, m *wire.PathRequest) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r, "getxattr", m.Buffer)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
+	"forebay/bbd/call"
 	"forebay/bbd/fabric"
 	"forebay/bbd/file"
 	"forebay/bbd/owner"
@@ -51,7 +52,7 @@ type Memory interface {
 // Options are the environment of requests on all buffers. Its functions may be called concurrently.
 type Options struct {
 	// Enter returns a buffer that the session's user may enter.
-	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (*Buffer, error)
+	Enter func(ctx context.Context, v call.Visitor, op, buffer string) (*Buffer, error)
 	// BufferOf returns the buffer whose memory this is.
 	BufferOf func(alloc.Buffer) *Buffer
 	// Admission returns the client's way to region memory over the network, or nil if there is none.

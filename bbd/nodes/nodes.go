@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/cluster"
-	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
@@ -45,7 +45,7 @@ type Service struct{ o Options }
 func New(o Options) *Service { return &Service{o} }
 
 // List answers which daemons there are.
-func (s *Service) List(context.Context, *rpc.Request, *wire.Empty) (proto.Message, error) {
+func (s *Service) List(context.Context, call.Request, *wire.Empty) (proto.Message, error) {
 	if s.o.Cluster == nil {
 		return nil, bb.E(bb.Unsupported, "nodes", "", "this daemon is alone").WithRemedy("set cluster.listen to make it part of a cluster")
 	}
@@ -72,7 +72,7 @@ func (s *Service) List(context.Context, *rpc.Request, *wire.Empty) (proto.Messag
 
 // Forget declares a node dead. Files that it alone held are lost, and the rest continues without
 // it.
-func (s *Service) Forget(ctx context.Context, r *rpc.Request, m *wire.NodeName) (proto.Message, error) {
+func (s *Service) Forget(ctx context.Context, r call.Request, m *wire.NodeName) (proto.Message, error) {
 	answer, err := s.forget(ctx, r.Caller().System, m, (*Buffer).forget)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (s *Service) Forget(ctx context.Context, r *rpc.Request, m *wire.NodeName) 
 }
 
 // Loss returns the answer that Forget would. It changes nothing.
-func (s *Service) Loss(ctx context.Context, r *rpc.Request, m *wire.NodeName) (proto.Message, error) {
+func (s *Service) Loss(ctx context.Context, r call.Request, m *wire.NodeName) (proto.Message, error) {
 	answer, err := s.forget(ctx, r.Caller().System, m, (*Buffer).loss)
 	if err != nil {
 		return nil, err

@@ -11,15 +11,15 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/backings"
 	"forebay/bbd/bufferspec"
+	"forebay/bbd/call"
 	"forebay/bbd/overlap"
-	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
 )
 
 // Create answers a request to make a buffer.
-func (s *Service[B]) Create(ctx context.Context, r *rpc.Request, m *wire.Buffer) (proto.Message, error) {
+func (s *Service[B]) Create(ctx context.Context, r call.Request, m *wire.Buffer) (proto.Message, error) {
 	spec := m.AsBuffer()
 	c := *r.Caller()
 	if !c.System || spec.UID == 0 && spec.GID == 0 {
@@ -166,8 +166,8 @@ func (s *Service[B]) withdrawOverlap(ctx context.Context, c access.Caller, made 
 }
 
 // Get answers a request for the record of a buffer.
-func (s *Service[B]) Get(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
-	b, err := s.For(ctx, r.Session(), "buffer show", m.Name)
+func (s *Service[B]) Get(ctx context.Context, r call.Request, m *wire.BufferName) (proto.Message, error) {
+	b, err := s.For(ctx, r, "buffer show", m.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -176,14 +176,14 @@ func (s *Service[B]) Get(ctx context.Context, r *rpc.Request, m *wire.BufferName
 }
 
 // List answers a request for the records of the buffers that the session's user may enter.
-func (s *Service[B]) List(ctx context.Context, r *rpc.Request, _ *wire.Empty) (proto.Message, error) {
+func (s *Service[B]) List(ctx context.Context, r call.Request, _ *wire.Empty) (proto.Message, error) {
 	specs, err := s.Specs(ctx)
 	if err != nil {
 		return nil, err
 	}
 	answer := &wire.Buffers{}
 	for _, spec := range specs {
-		if tokenFits(r.Session(), &spec) && r.Caller().Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
+		if tokenFits(r, &spec) && r.Caller().Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
 			answer.Buffers = append(answer.Buffers, wire.FromBuffer(&spec))
 		}
 	}

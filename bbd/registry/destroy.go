@@ -6,18 +6,18 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/freeze"
-	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
 
 // Destroy answers a request to destroy a buffer.
-func (s *Service[B]) Destroy(ctx context.Context, r *rpc.Request, m *wire.BufferDestroy) (proto.Message, error) {
-	if kept, is := s.o.Aside.Find(m.Name); is && m.Discard && tokenFits(r.Session(), &kept.Spec) {
+func (s *Service[B]) Destroy(ctx context.Context, r call.Request, m *wire.BufferDestroy) (proto.Message, error) {
+	if kept, is := s.o.Aside.Find(m.Name); is && m.Discard && tokenFits(r, &kept.Spec) {
 		return &wire.Empty{}, s.o.Aside.Destroy(ctx, r.Caller(), &kept.Spec)
 	}
-	b, err := s.For(ctx, r.Session(), "buffer destroy", m.Name)
+	b, err := s.For(ctx, r, "buffer destroy", m.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -7,8 +7,8 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/aside"
+	"forebay/bbd/call"
 	"forebay/bbd/fate"
-	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta"
@@ -20,14 +20,14 @@ const maxRebuilt = 1000
 // Rebuild answers a request to rebuild the namespace of a buffer that was set aside, since its log is gone or
 // damaged, from memory. The buffer is served when it returns. Of a buffer that is served it does nothing,
 // so it can be repeated. A daemon that ends meanwhile goes on with it at its next start.
-func (s *Service[B]) Rebuild(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
+func (s *Service[B]) Rebuild(ctx context.Context, r call.Request, m *wire.BufferName) (proto.Message, error) {
 	const op = "buffer rebuild"
 	kept, is := s.o.Aside.Find(m.Name)
-	if is && !tokenFits(r.Session(), &kept.Spec) || !is && r.Session().Token() != nil {
+	if is && !tokenFits(r, &kept.Spec) || !is && r.Token() != nil {
 		return nil, bb.E(bb.Permission, op, address(m.Name), "the token is not for this buffer")
 	}
 	if !is {
-		b, err := s.For(ctx, r.Session(), op, m.Name)
+		b, err := s.For(ctx, r, op, m.Name)
 		if err != nil {
 			return nil, err
 		}

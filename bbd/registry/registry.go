@@ -19,7 +19,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/aside"
-	"forebay/bbd/rpc"
+	"forebay/bbd/call"
 	"forebay/internal/bb"
 	"forebay/meta"
 )
@@ -54,7 +54,7 @@ func (s *Service[B]) missing(ctx context.Context, name string) error {
 }
 
 // For returns a buffer that the session's user may enter.
-func (s *Service[B]) For(ctx context.Context, of *rpc.Session, op, name string) (b B, err error) {
+func (s *Service[B]) For(ctx context.Context, of call.Visitor, op, name string) (b B, err error) {
 	var none B
 	b, err = s.tokens(ctx, of, op, name)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Service[B]) For(ctx context.Context, of *rpc.Session, op, name string) 
 
 // tokens checks the session's token, before the answer shows whether a buffer of another name
 // is there.
-func (s *Service[B]) tokens(ctx context.Context, of *rpc.Session, op, name string) (b B, err error) {
+func (s *Service[B]) tokens(ctx context.Context, of call.Visitor, op, name string) (b B, err error) {
 	var none B
 	refused := func() error { return bb.E(bb.Permission, op, address(name), "the token is not for this buffer") }
 	if token := of.Token(); token != nil && name != token.Buffer {
@@ -86,7 +86,7 @@ func (s *Service[B]) tokens(ctx context.Context, of *rpc.Session, op, name strin
 }
 
 // tokenFits reports whether the session's token, if it has one, is for a buffer.
-func tokenFits(of *rpc.Session, spec *bb.Buffer) bool {
+func tokenFits(of call.Visitor, spec *bb.Buffer) bool {
 	token := of.Token()
 	return token == nil || spec.Name == token.Buffer && spec.Created.Equal(token.Created)
 }

@@ -27,6 +27,15 @@ func (r *Request) Session() *Session { return r.session }
 // Caller returns the caller that the session acts for.
 func (r *Request) Caller() *access.Caller { return &r.session.caller }
 
+// Token returns the token to which the session is restricted, or nil if it may do all that its caller may.
+func (r *Request) Token() *wire.TokenClaims { return r.session.token }
+
+// SessionID returns the number of the request's session.
+func (r *Request) SessionID() uint64 { return r.session.id }
+
+// SessionEnded reports whether the session is over.
+func (r *Request) SessionEnded() bool { return r.session.ctx.Err() != nil }
+
 // Data returns the bytes behind the message. They are the handler's.
 func (r *Request) Data() []byte { return r.data }
 

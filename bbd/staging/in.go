@@ -15,8 +15,8 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
+	"forebay/bbd/call"
 	"forebay/bbd/cluster"
-	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/bbd/transfer"
 	"forebay/flusher/backing"
@@ -46,8 +46,8 @@ type job struct {
 
 // request checks a request and opens its store. The name is that of the file or
 // directory below the store's root.
-func (v *Service) request(ctx context.Context, r *rpc.Request, op string, m *wire.Stage) (s *job, target, name string, err error) {
-	b, err := v.o.Enter(ctx, r.Session(), op, m.Buffer)
+func (v *Service) request(ctx context.Context, r call.Request, op string, m *wire.Stage) (s *job, target, name string, err error) {
+	b, err := v.o.Enter(ctx, r, op, m.Buffer)
 	if err != nil {
 		return nil, "", "", err
 	}
@@ -105,7 +105,7 @@ func reported(p *transfer.Progress, report *stage.Report, err error) (proto.Mess
 }
 
 // In copies one object, or all below a prefix, into the buffer.
-func (v *Service) In(ctx context.Context, r *rpc.Request, m *wire.Stage) (proto.Message, error) {
+func (v *Service) In(ctx context.Context, r call.Request, m *wire.Stage) (proto.Message, error) {
 	s, target, name, err := v.request(ctx, r, "stage-in", m)
 	if err != nil {
 		return nil, err

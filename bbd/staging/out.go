@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"forebay/bbd/rpc"
+	"forebay/bbd/call"
 	"forebay/bbd/transfer"
 	"forebay/bbd/walk"
 	"forebay/flusher/backing"
@@ -18,7 +18,7 @@ import (
 )
 
 // Out copies a file or a tree of the buffer to a store.
-func (v *Service) Out(ctx context.Context, r *rpc.Request, m *wire.Stage) (proto.Message, error) {
+func (v *Service) Out(ctx context.Context, r call.Request, m *wire.Stage) (proto.Message, error) {
 	s, source, name, err := v.request(ctx, r, "stage-out", m)
 	if err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
+	"forebay/bbd/call"
 	"forebay/bbd/cluster"
-	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/bbd/transfer"
 	"forebay/bbd/walk"
@@ -85,7 +85,7 @@ type Options struct {
 	Transfers  *transfer.Service
 	// Enter returns a buffer that the session's user may enter, Find any buffer. They return bb.NotFound if there is
 	// none.
-	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (Buffer, error)
+	Enter func(ctx context.Context, v call.Visitor, op, buffer string) (Buffer, error)
 	Find  func(ctx context.Context, buffer string) (Buffer, error)
 	// Open opens a store for a user on behalf of a buffer.
 	Open func(ctx context.Context, c access.Caller, url string, spec bb.Buffer) (backing.Store, error)

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/cluster"
-	"forebay/bbd/rpc"
 	"forebay/bbd/transfer"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
@@ -38,7 +38,7 @@ type stageTask struct {
 // run submits a stage and follows it. One that runs already, of the same files to or from the same
 // place, is followed first. Its copied files are not copied again, but checked, since it may have
 // begun before something was put there.
-func (v *Service) run(ctx context.Context, r *rpc.Request, kind ops.Kind, s *job, at, name string, m *wire.Stage) (proto.Message, error) {
+func (v *Service) run(ctx context.Context, r call.Request, kind ops.Kind, s *job, at, name string, m *wire.Stage) (proto.Message, error) {
 	spec := s.b.Spec()
 	j := v.o.Transfers.New(r, kind, &spec, m.Key)
 	j.Path, j.URL = m.Path, m.Url

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/cluster"
-	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
@@ -68,7 +68,7 @@ type Options struct {
 	// describes that one only.
 	Own func(c access.Caller, buffer string) Status
 	// Enter is the error of a session whose user may not enter a buffer.
-	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) error
+	Enter func(ctx context.Context, v call.Visitor, op, buffer string) error
 	Go    func(func()) // starts a goroutine
 }
 
@@ -88,9 +88,9 @@ const nodePatience = 3 * time.Second
 
 // Get answers with the status of a daemon, and before it, if the request is for a cluster, with that of
 // every node, each as soon as all are known.
-func (s *Service) Get(ctx context.Context, r *rpc.Request, m *wire.StatusRequest) (proto.Message, error) {
+func (s *Service) Get(ctx context.Context, r call.Request, m *wire.StatusRequest) (proto.Message, error) {
 	if m.Buffer != "" {
-		if err := s.o.Enter(ctx, r.Session(), "status", m.Buffer); err != nil {
+		if err := s.o.Enter(ctx, r, "status", m.Buffer); err != nil {
 			return nil, err
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"forebay/bbd/rpc"
+	"forebay/bbd/call"
 	"forebay/internal/wire"
 )
 
@@ -26,7 +26,7 @@ const sendEvery = 200 * time.Millisecond
 func NewProgress(send func(*wire.Progress) error) *Progress { return &Progress{send: send} }
 
 // ProgressTo returns one that reports to the client of a request.
-func ProgressTo(r *rpc.Request) *Progress {
+func ProgressTo(r call.Request) *Progress {
 	return NewProgress(func(p *wire.Progress) error { return r.More(p, nil) })
 }
 

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/cluster"
-	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
@@ -31,7 +31,7 @@ type Options struct {
 	Ready func() bool          // whether it serves
 	Gone  func()               // called once for each instance of a daemon that is gone, by the coordinator
 	// MaySee reports whether a session's user may see the operations of a buffer.
-	MaySee func(ctx context.Context, s *rpc.Session, buffer string) bool
+	MaySee func(ctx context.Context, v call.Visitor, buffer string) bool
 	Log    *slog.Logger
 }
 
@@ -58,9 +58,9 @@ func (s *Service) Available() bool {
 
 // New returns an operation for a request on a buffer. The same key of the same user is the same
 // operation. Without a key, an operation is one of its own.
-func (s *Service) New(r *rpc.Request, kind ops.Kind, b *bb.Buffer, key string) ops.Operation {
+func (s *Service) New(r call.Request, kind ops.Kind, b *bb.Buffer, key string) ops.Operation {
 	if key == "" {
-		key = fmt.Sprintf("%s.%d.%d.%d", s.o.Node, s.o.Epoch, r.Session().ID(), r.ID())
+		key = fmt.Sprintf("%s.%d.%d.%d", s.o.Node, s.o.Epoch, r.SessionID(), r.ID())
 	}
 	c := r.Caller()
 	return ops.Operation{
@@ -70,7 +70,7 @@ func (s *Service) New(r *rpc.Request, kind ops.Kind, b *bb.Buffer, key string) o
 }
 
 // Follow reports to the client how far an operation is until it ends.
-func (s *Service) Follow(ctx context.Context, r *rpc.Request, id string) (ops.Status, error) {
+func (s *Service) Follow(ctx context.Context, r call.Request, id string) (ops.Status, error) {
 	var last ops.Status
 	err := s.o.Operations.Watch(ctx, id, func(now ops.Status) {
 		last = now
@@ -90,7 +90,7 @@ const maxListed = 1000
 var errAlone = bb.E(bb.Unsupported, "jobs", "", "this daemon is alone: it keeps no jobs, but carries requests out at once")
 
 // List lists the operations of the buffers that the user may enter.
-func (s *Service) List(ctx context.Context, r *rpc.Request, _ *wire.Empty) (proto.Message, error) {
+func (s *Service) List(ctx context.Context, r call.Request, _ *wire.Empty) (proto.Message, error) {
 	if s.o.Cluster == nil {
 		return nil, errAlone
 	}
@@ -100,7 +100,7 @@ func (s *Service) List(ctx context.Context, r *rpc.Request, _ *wire.Empty) (prot
 	}
 	list := []bb.Operation{}
 	for i := range all {
-		if len(list) < maxListed && s.o.MaySee(ctx, r.Session(), all[i].Buffer) {
+		if len(list) < maxListed && s.o.MaySee(ctx, r, all[i].Buffer) {
 			j := infoOf(&all[i])
 			j.Failed, j.Nodes = nil, nil
 			list = append(list, j)
@@ -111,7 +111,7 @@ func (s *Service) List(ctx context.Context, r *rpc.Request, _ *wire.Empty) (prot
 }
 
 // Get describes one operation, or follows it until it ends.
-func (s *Service) Get(ctx context.Context, r *rpc.Request, m *wire.JobRequest) (proto.Message, error) {
+func (s *Service) Get(ctx context.Context, r call.Request, m *wire.JobRequest) (proto.Message, error) {
 	status, err := s.visible(ctx, r, m.Id)
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func replyOf(s *ops.Status) (*wire.JobReply, error) {
 }
 
 // Cancel ends an operation. Waiting tasks are dropped, and those in progress end within seconds.
-func (s *Service) Cancel(ctx context.Context, r *rpc.Request, m *wire.JobRequest) (proto.Message, error) {
+func (s *Service) Cancel(ctx context.Context, r call.Request, m *wire.JobRequest) (proto.Message, error) {
 	status, err := s.visible(ctx, r, m.Id)
 	if err != nil {
 		return nil, err
@@ -149,12 +149,12 @@ func (s *Service) Cancel(ctx context.Context, r *rpc.Request, m *wire.JobRequest
 	return &wire.Empty{}, s.o.Operations.Cancel(ctx, m.Id)
 }
 
-func (s *Service) visible(ctx context.Context, r *rpc.Request, id string) (ops.Status, error) {
+func (s *Service) visible(ctx context.Context, r call.Request, id string) (ops.Status, error) {
 	if s.o.Cluster == nil {
 		return ops.Status{}, errAlone
 	}
 	status, err := s.o.Operations.Status(ctx, id)
-	if err == nil && !s.o.MaySee(ctx, r.Session(), status.Buffer) {
+	if err == nil && !s.o.MaySee(ctx, r, status.Buffer) {
 		err = access.Denied("job", id, "enter its buffer")
 	}
 	return status, err

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
-	"forebay/bbd/rpc"
+	"forebay/bbd/call"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -22,9 +22,9 @@ const entryOverhead = 16
 const outputMode = 0o755
 
 // Begin begins a transaction.
-func (s *Service) Begin(ctx context.Context, r *rpc.Request, m *wire.TxnBegin) (proto.Message, error) {
+func (s *Service) Begin(ctx context.Context, r call.Request, m *wire.TxnBegin) (proto.Message, error) {
 	const op = "begin transaction"
-	b, err := s.o.Enter(ctx, r.Session(), op, m.Buffer)
+	b, err := s.o.Enter(ctx, r, op, m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +94,8 @@ func message(b Buffer, t *bb.Txn) *wire.Txn {
 }
 
 // txn returns a transaction of the user. Another one's looks like none.
-func (s *Service) txn(ctx context.Context, r *rpc.Request, op, buffer, name string) (Buffer, bb.Txn, error) {
-	b, err := s.o.Enter(ctx, r.Session(), op, buffer)
+func (s *Service) txn(ctx context.Context, r call.Request, op, buffer, name string) (Buffer, bb.Txn, error) {
+	b, err := s.o.Enter(ctx, r, op, buffer)
 	if err != nil {
 		return nil, bb.Txn{}, err
 	}
@@ -111,7 +111,7 @@ func (s *Service) txn(ctx context.Context, r *rpc.Request, op, buffer, name stri
 }
 
 // Get returns a transaction.
-func (s *Service) Get(ctx context.Context, r *rpc.Request, m *wire.TxnName) (proto.Message, error) {
+func (s *Service) Get(ctx context.Context, r call.Request, m *wire.TxnName) (proto.Message, error) {
 	b, t, err := s.txn(ctx, r, "transaction", m.Buffer, m.Id)
 	if err != nil {
 		return nil, err
@@ -127,8 +127,8 @@ func withTasks(ctx context.Context, b Buffer, t *bb.Txn) (*wire.Txn, error) {
 }
 
 // List returns the user's transactions of a buffer.
-func (s *Service) List(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
-	b, err := s.o.Enter(ctx, r.Session(), "transactions", m.Name)
+func (s *Service) List(ctx context.Context, r call.Request, m *wire.BufferName) (proto.Message, error) {
+	b, err := s.o.Enter(ctx, r, "transactions", m.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (s *Service) List(ctx context.Context, r *rpc.Request, m *wire.BufferName) 
 }
 
 // Renew renews the lease of a transaction.
-func (s *Service) Renew(ctx context.Context, r *rpc.Request, m *wire.TxnName) (proto.Message, error) {
+func (s *Service) Renew(ctx context.Context, r call.Request, m *wire.TxnName) (proto.Message, error) {
 	b, t, err := s.txn(ctx, r, "renew transaction", m.Buffer, m.Id)
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (s *Service) Renew(ctx context.Context, r *rpc.Request, m *wire.TxnName) (p
 }
 
 // Adopt makes the output of one attempt that of its task.
-func (s *Service) Adopt(ctx context.Context, r *rpc.Request, m *wire.TxnAdopt) (proto.Message, error) {
+func (s *Service) Adopt(ctx context.Context, r call.Request, m *wire.TxnAdopt) (proto.Message, error) {
 	const op = "adopt"
 	b, t, err := s.txn(ctx, r, op, m.Buffer, m.Id)
 	if err != nil {
@@ -187,7 +187,7 @@ func (s *Service) Adopt(ctx context.Context, r *rpc.Request, m *wire.TxnAdopt) (
 }
 
 // Commit commits a transaction.
-func (s *Service) Commit(ctx context.Context, r *rpc.Request, m *wire.TxnCommit) (proto.Message, error) {
+func (s *Service) Commit(ctx context.Context, r call.Request, m *wire.TxnCommit) (proto.Message, error) {
 	const op = "commit transaction"
 	b, t, err := s.txn(ctx, r, op, m.Buffer, m.Id)
 	if err != nil {
@@ -292,7 +292,7 @@ func mayMerge(ctx context.Context, b Buffer, c access.Caller, output, to *bb.Ent
 }
 
 // Abort ends a transaction without a trace.
-func (s *Service) Abort(ctx context.Context, r *rpc.Request, m *wire.TxnName) (proto.Message, error) {
+func (s *Service) Abort(ctx context.Context, r call.Request, m *wire.TxnName) (proto.Message, error) {
 	b, t, err := s.txn(ctx, r, "abort transaction", m.Buffer, m.Id)
 	if err != nil {
 		return nil, err

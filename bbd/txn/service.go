@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/cluster"
-	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	metatxn "forebay/meta/txn"
 )
@@ -35,7 +35,7 @@ type Options struct {
 	Node    bb.NodeID
 	Cluster *cluster.Cluster // nil: this daemon is alone
 	// Enter returns a buffer that the session's user may enter.
-	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (Buffer, error)
+	Enter func(ctx context.Context, v call.Visitor, op, buffer string) (Buffer, error)
 	// Existing returns all existing buffers, also those that only other daemons have served so
 	// far. Those before an error are returned with it.
 	Existing func(ctx context.Context) ([]Buffer, error)
