@@ -32,6 +32,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/namespace"
 	"forebay/meta/nslog/journal"
+	"forebay/meta/nslog/lease"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/tail"
 )
@@ -58,8 +59,9 @@ type Options struct {
 	Floor func() uint64 // the highest revision that is kept outside of the log; nil: none is
 	// Settle is after which time a message that was stored survives a loss of power.
 	Settle time.Duration
-	Reopen bool         // after an error has ended the engine, the next call opens the log again
-	Logger *slog.Logger // default: discard
+	Leases *lease.Grants // is that of owner.Options
+	Reopen bool          // after an error has ended the engine, the next call opens the log again
+	Logger *slog.Logger  // default: discard
 	// Unreadable, if not nil, is called with other packages' records that cannot be decoded.
 	Unreadable func(key string, err error)
 }
@@ -90,7 +92,7 @@ func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*En
 	_, _ = rand.Read(e.incarnation[:])
 	var err error
 	e.owner, err = owner.Keep(ctx, log, owner.Options{
-		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Ended: o.Ended, Held: o.Held, Keep: o.Keep, Short: o.Short, Floor: o.Floor, Settle: o.Settle, Reopen: o.Reopen, Logger: o.Logger, Applied: e.note,
+		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Ended: o.Ended, Held: o.Held, Keep: o.Keep, Short: o.Short, Floor: o.Floor, Settle: o.Settle, Leases: o.Leases, Reopen: o.Reopen, Logger: o.Logger, Applied: e.note,
 	})
 	if err != nil {
 		return nil, err
@@ -101,6 +103,9 @@ func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*En
 // Close ends the engine. Changes that are under way have an unknown outcome. Acknowledged changes
 // are in the log.
 func (e *Engine) Close() { e.owner.Close() }
+
+// Leases returns the leases of other daemons on directories.
+func (e *Engine) Leases() *lease.Grants { return e.o.Leases }
 
 // Incarnation returns which engine this is.
 func (e *Engine) Incarnation() Incarnation { return e.incarnation }

@@ -8,6 +8,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/nslog/lease"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/table"
 	"forebay/meta/stream"
@@ -20,32 +21,17 @@ const driftShare = 16
 // errReleased is ErrReplaced without a new owner yet.
 var errReleased = fmt.Errorf("%w: this one has given it up", ErrReplaced)
 
-// moment is a time by two clocks. While a machine sleeps, its monotonic clock stands still, and its
-// wall clock goes on.
-type moment struct{ monotonic, wall time.Time }
-
-func now() moment {
-	t := time.Now()
-	return moment{t, t.Round(0)}
-}
-
-// since returns how long ago an earlier moment was, by the clock that went on for longer. A wall
-// clock that is set forward ends a lease early, which costs an append.
-func (m moment) since(earlier moment) time.Duration {
-	return max(m.monotonic.Sub(earlier.monotonic), m.wall.Sub(earlier.wall))
-}
-
 // holds reports whether no other owner can have acknowledged anything yet. That is so if something that
 // this one has appended was stored less than a lease after the append began.
 func (w *Owner) holds() bool {
 	return w.o.Lease == 0 || w.age() < w.o.Lease
 }
 
-func (w *Owner) age() time.Duration { return now().since(*w.held.Load()) }
+func (w *Owner) age() time.Duration { return lease.Now().Since(*w.held.Load()) }
 
 // hold records that an append that began at a time was stored. Until then no other owner had
 // claimed the log.
-func (w *Owner) hold(began moment) { w.held.Store(&began) }
+func (w *Owner) hold(began lease.Moment) { w.held.Store(&began) }
 
 // Read calls fn with the table, and returns its error if the table was the namespace all the time
 // that fn ran. This is checked afterwards, since the process may have been stopped at any moment.
@@ -92,7 +78,7 @@ func (w *Owner) look(fn func(*table.Table) error) (ran bool, err error) {
 }
 
 // Release ends the ownership so that the next owner need not wait for the end of the lease. Nothing
-// is answered any more when the log has it. Its error is that of the append. The ownership has
+// is answered any more when the log has it, by this owner or under leases that it has granted. Its error is that of the append. The ownership has
 // ended in any case, unless the context ended first.
 func (w *Owner) Release(ctx context.Context) error {
 	w.queue.leave()

@@ -93,6 +93,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/nslog/lease"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/table"
 	"forebay/meta/nslog/tail"
@@ -153,8 +154,9 @@ type Options struct {
 	Unused bool
 	// Settle is after which time a message that was stored survives a loss of power.
 	Settle time.Duration
-	Reopen bool         // a Keeper opens the log again when its owner has ended
-	Logger *slog.Logger // default: discard
+	Leases *lease.Grants // that other daemons have on directories, until the owner is closed; nil: they have none
+	Reopen bool          // a Keeper opens the log again when its owner has ended
+	Logger *slog.Logger  // default: discard
 	// Applied is called with the key of each effect, while the table is locked for writing.
 	Applied func(key []byte)
 }
@@ -170,8 +172,8 @@ type Owner struct {
 	queue     queue
 	failure   atomic.Pointer[error] // the reason why it does not serve any more; nil: it does
 	destroyed atomic.Bool
-	held      atomic.Pointer[moment] // when the append began that was stored last
-	left      error                  // of Release, when ended is closed
+	held      atomic.Pointer[lease.Moment] // when the append began that was stored last
+	left      error                        // of Release, when ended is closed
 
 	mu    sync.RWMutex // of the table; held for writing by the goroutine alone, which reads without it
 	table *table.Table
@@ -220,6 +222,7 @@ func Open(ctx context.Context, log Log, o Options) (*Owner, error) {
 	}
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.purge = startPurger(w.ctx, log, o.Logger)
+	o.Leases.Serve(func() time.Duration { return w.o.Lease - w.age() })
 	go w.serve()
 	return w, nil
 }
@@ -229,6 +232,7 @@ func Open(ctx context.Context, log Log, o Options) (*Owner, error) {
 func (w *Owner) Close() {
 	w.cancel()
 	<-w.ended
+	w.o.Leases.Close()
 	w.purge.stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -395,12 +399,12 @@ func (w *Owner) claim(ctx context.Context) (last Holder, ended time.Time, err er
 
 // claimAfter claims a log that ends at a sequence, with a lease of those before that may go on. Previous is the
 // last record of the log if the server had lost nothing.
-func (w *Owner) claimAfter(ctx context.Context, last, previous uint64, lease time.Duration) error {
+func (w *Owner) claimAfter(ctx context.Context, last, previous uint64, before time.Duration) error {
 	o := &w.at
-	began := now()
+	began := lease.Now()
 	_, _ = rand.Read(o.id[:])
 	o.floor = max(o.floor, w.table.Next(), uint64(time.Now().UnixMicro())*2)
-	h := record.Head{Owner: o.id, Previous: previous, First: o.floor, Lease: max(lease, w.o.Lease), Node: w.o.Node}
+	h := record.Head{Owner: o.id, Previous: previous, First: o.floor, Lease: max(before, w.o.Lease), Node: w.o.Node}
 	message := h.ClaimMessage()
 	seq, err := w.log.Append(ctx, logSubject, message, stream.Fence{Subject: logSubject, Last: last})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/nslog/lease"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/table"
 	"forebay/meta/nslog/tail"
@@ -166,6 +167,7 @@ func (w *Owner) serve() {
 			err = &bb.Error{Kind: bb.Unavailable, Op: "change", Path: w.o.Buffer, Err: errClosed}
 		case w.queue.left():
 			w.end(&bb.Error{Kind: bb.Unavailable, Op: "change", Path: w.o.Buffer, Err: errReleased}, left)
+			w.o.Leases.End(w.ctx)
 			w.left = w.release()
 			return
 		default:
@@ -226,6 +228,7 @@ type outcome struct {
 func (w *Owner) round(commands []*command) (left []*command, err error) {
 	b := &w.at.round
 	b.begin()
+	defer w.o.Leases.Done()
 	in := commands[:0:0]
 	var plain []outcome
 	for i, c := range commands {
@@ -238,15 +241,22 @@ func (w *Owner) round(commands []*command) (left []*command, err error) {
 		}
 		bytes, n := len(b.buf), b.n
 		err := c.run(b)
+		var leased func(context.Context)
 		if err == nil && b.n > n {
-			in = append(in, c)
-			continue
+			if leased = w.o.Leases.Change(b.buf[bytes:]); leased == nil {
+				in = append(in, c)
+				continue
+			}
 		}
 		b.buf, b.n = b.buf[:bytes], n
-		if errors.Is(err, ErrPostponed) {
+		switch {
+		case leased != nil:
+			c.state.Store(waiting)
+			go w.requeue(c, leased)
+		case errors.Is(err, ErrPostponed):
 			c.state.Store(waiting)
 			left = append(left, c)
-		} else {
+		default:
 			plain = append(plain, outcome{c, err})
 		}
 	}
@@ -276,6 +286,14 @@ func (w *Owner) round(commands []*command) (left []*command, err error) {
 	return left, err
 }
 
+// requeue queues a command again after a wait, for the end of leases.
+func (w *Owner) requeue(c *command, wait func(context.Context)) {
+	wait(w.ctx)
+	if err := w.queue.add(c); err != nil && c.state.CompareAndSwap(waiting, taken) {
+		c.done <- untaken(err)
+	}
+}
+
 // answerPlain answers commands without effects. They read the table, which an append has shown to
 // be the namespace, or has not.
 func answerPlain(plain []outcome, err error) []outcome {
@@ -291,7 +309,7 @@ func answerPlain(plain []outcome, err error) []outcome {
 // append appends the record of a round to the log, and applies it. After an error that is not
 // fatal, nothing was appended, or the next append finds it.
 func (w *Owner) append(b *Round) (fatal bool, err error) {
-	began := now()
+	began := lease.Now()
 	message := record.Seal(b.buf)
 	seq, err := w.log.Append(w.ctx, logSubject, message, stream.Fence{Subject: logSubject, Last: w.at.last})
 	if err != nil {

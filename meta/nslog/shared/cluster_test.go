@@ -39,6 +39,7 @@ type network struct {
 	late    sync.WaitGroup
 	served  atomic.Int64                      // calls to owners that arrived
 	sees    func(to bb.NodeID, c *calls.Call) // of tests, is called with each call; nil: none is
+	keeps   bool                              // revocations of leases are acknowledged, and do not arrive
 }
 
 func newNetwork(seed uint64, odds int) *network {
@@ -65,7 +66,10 @@ func (n *network) Call(ctx context.Context, to bb.NodeID, c *calls.Call) (*calls
 	if d == nil {
 		return nil, errLost
 	}
-	if c.Op != calls.OpHold && c.Op != calls.OpHeld {
+	if n.keeps && c.Op == calls.OpRevoke {
+		return &calls.Answer{Status: calls.Served}, nil
+	}
+	if c.Op != calls.OpHold && c.Op != calls.OpHeld && c.Op != calls.OpRevoke {
 		n.served.Add(1)
 	}
 	if n.sees != nil {
@@ -191,10 +195,11 @@ type faulty struct {
 type fault int
 
 const (
-	right   fault = iota
-	noLease       // a new owner does not wait
-	noFence       // appends are stored even if others have appended
-	forgets       // outcomes are not stored
+	right    fault = iota
+	noLease        // a new owner does not wait
+	noFence        // appends are stored even if others have appended
+	forgets        // outcomes are not stored
+	noRevoke       // leases on directories that are changed stay
 )
 
 func (f *faulty) pass(ctx context.Context, gates ...*gate) error {

@@ -14,8 +14,11 @@ import (
 
 // Handle answers a call that was carried to this daemon, or was made by it.
 func (t *Tree) Handle(ctx context.Context, c *calls.Call) *calls.Answer {
-	if c.Op == calls.OpHold || c.Op == calls.OpHeld {
+	switch c.Op {
+	case calls.OpHold, calls.OpHeld:
 		return t.handleHeld(c)
+	case calls.OpRevoke:
+		return t.handleRevoke(c)
 	}
 	e := t.serving()
 	if e == nil {
@@ -29,6 +32,9 @@ func (t *Tree) Handle(ctx context.Context, c *calls.Call) *calls.Answer {
 	}
 	a := &calls.Answer{Status: calls.Served, Owner: e.Incarnation()}
 	err := perform(ctx, e.As(c.From), c, a)
+	if err == nil && c.Life != [16]byte{} && c.From != t.o.Node {
+		err = grant(ctx, e, c, a)
+	}
 	if err != nil && (ctx.Err() != nil || e.Err() != nil && !errors.Is(e.Err(), kv.ErrNoBucket)) {
 		return &calls.Answer{Status: calls.NotOwner} // it may have been carried out, which its ID shows
 	}
@@ -98,10 +104,10 @@ func read(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answer) 
 		a.Yes, err = e.Removed(ctx, c.Dir, c.Name, c.File, c.Revision)
 	case calls.OpList:
 		a.Entries, a.Yes, err = e.List(ctx, c.Dir, c.Name, c.Number)
-		fit(a)
+		a.Fit()
 	case calls.OpListAll:
 		a.Entries, a.Yes, err = e.ListAll(ctx, c.Dir, c.Name, c.Number)
-		fit(a)
+		a.Fit()
 	case calls.OpScanPage:
 		a.Entries, a.Revision, a.Yes, err = e.ScanPage(ctx, c.Number, c.Revision)
 	case calls.OpStoreOps:
@@ -113,7 +119,7 @@ func read(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answer) 
 		a.Entry, a.Yes, err = e.Outcome(ctx)
 	case calls.OpSample:
 		a.Entries, err = e.Sample(ctx, c.Dir)
-		a.Entries = a.Entries[:fitting(a.Entries)]
+		a.Entries = a.Entries[:calls.Fitting(a.Entries)]
 	case calls.OpDirGone:
 		a.Yes, err = e.DirGone(ctx, c.Dir)
 	case calls.OpCovers:
@@ -131,37 +137,6 @@ func read(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answer) 
 	return err
 }
 
-// answerBytes is about how much the items of an answer take at most, since messages between daemons
-// are bounded.
-const answerBytes = 512 << 10
-
-// fitting returns how many entries, from the first on, are as much as an answer has.
-func fitting(entries []bb.Entry) int {
-	size := 0
-	for i := range entries {
-		if size += sizeOf(&entries[i]); size > answerBytes && i > 0 {
-			return i
-		}
-	}
-	return len(entries)
-}
-
-// sizeOf is about how much an entry takes.
-func sizeOf(e *bb.Entry) int {
-	size := 256 + len(e.Name) + len(e.Reason) + len(e.Target) + len(e.Xattrs) + len(e.Rest) + 16*len(e.Attempts()) + len(e.Flushed.Layout) + len(e.Flushed.ETag)
-	for _, h := range e.Holders {
-		size += len(h) + 2
-	}
-	return size
-}
-
-// fit leaves out the end of a page that is too large for an answer.
-func fit(a *calls.Answer) {
-	if n := fitting(a.Entries); n < len(a.Entries) {
-		a.Entries, a.Yes = a.Entries[:n], true
-	}
-}
-
 // pageOfOps returns the first operations behind a place, and whether there are more.
 func pageOfOps(ops []namespace.StoreOp, after uint64) (_ []namespace.StoreOp, more bool) {
 	from := 0
@@ -171,7 +146,7 @@ func pageOfOps(ops []namespace.StoreOp, after uint64) (_ []namespace.StoreOp, mo
 	ops = ops[from:]
 	size := 0
 	for i := range ops {
-		if size += len(record.OpValue(&ops[i])) + 16; size > answerBytes && i > 0 {
+		if size += len(record.OpValue(&ops[i])) + 16; size > calls.AnswerBytes && i > 0 {
 			return ops[:i], true
 		}
 	}
@@ -185,7 +160,7 @@ func pageOfRecords(ctx context.Context, e *nslog.Engine, filter, after string) (
 		if r.Key <= after {
 			return nil
 		}
-		if size += len(r.Key) + len(r.Data) + 16; size > answerBytes && len(page) > 0 {
+		if size += len(r.Key) + len(r.Data) + 16; size > calls.AnswerBytes && len(page) > 0 {
 			more = true
 			return kv.ErrStop
 		}

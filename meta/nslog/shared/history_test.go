@@ -24,6 +24,7 @@ import (
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
 	"forebay/meta/nslog"
+	"forebay/meta/nslog/lease"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/shared"
@@ -387,7 +388,7 @@ func (c *cluster) history(seed uint64, operations int, restart func()) (porcupin
 }
 
 func historyOptions() shared.Options {
-	return shared.Options{Lease: 100 * time.Millisecond, Patience: 50 * time.Millisecond, CheckpointBytes: 4000}
+	return shared.Options{Lease: 100 * time.Millisecond, Patience: 50 * time.Millisecond, CheckpointBytes: 4000, Pauses: lease.Pauses{First: time.Millisecond}}
 }
 
 // TestHistory checks that creations, renames, removals, stats and listings are linearizable, and
@@ -414,15 +415,16 @@ func TestHistory(t *testing.T) {
 }
 
 // A history finds each fault: a new owner that does not wait, appends that are not fenced, dropped
-// outcomes.
+// outcomes, leases that are not revoked.
 func TestHistoryFindsFaults(t *testing.T) {
-	for what, f := range map[string]fault{"no lease": noLease, "no fence": noFence, "no outcomes": forgets} {
+	for what, f := range map[string]fault{"no lease": noLease, "no fence": noFence, "no outcomes": forgets, "no revocations": noRevoke} {
 		found := false
 		tries := uint64(0)
 		for ; !found && tries < 60; tries++ {
 			t.Run("", func(t *testing.T) {
 				c := inProcess(t, newNetwork(tries, 8), historyOptions())
 				c.fault, c.patience = f, 5*time.Second
+				c.net.keeps = f == noRevoke
 				c.failed = t.Logf // a history shows it, if it can
 				if f == noLease {
 					c.o.Lease = 10 * time.Second

@@ -227,7 +227,7 @@ func (t *Tree) members() []turn.Member {
 func (t *Tree) holdAll(ctx context.Context, to bb.NodeID) (at [16]byte, err error) {
 	for after, more := uint64(0), true; more && err == nil; {
 		var page []tail.Record
-		page, after, more = t.tail.Page(after, answerBytes, func(*tail.Record) bool { return true })
+		page, after, more = t.tail.Page(after, calls.AnswerBytes, func(*tail.Record) bool { return true })
 		at, err = t.hold(ctx, to, page)
 	}
 	return at, err
@@ -323,7 +323,7 @@ func (t *Tree) handleHeld(c *calls.Call) *calls.Answer {
 		}
 		t.tail.Add(time.Now(), records...)
 	default:
-		page, last, more := t.tail.Page(uint64(c.File), answerBytes, since(c.Revision))
+		page, last, more := t.tail.Page(uint64(c.File), calls.AnswerBytes, since(c.Revision))
 		for _, r := range page {
 			a.Records = append(a.Records, kv.Record{Key: strconv.FormatUint(r.After, 10), Data: r.Data, Seq: r.Seq})
 		}

@@ -41,7 +41,7 @@ func (t *Tree) Covers(ctx context.Context, revision uint64) (bool, error) {
 	return t.yes(ctx, &calls.Call{Op: calls.OpCovers, Revision: revision})
 }
 
-// Refresh does nothing, since no answer is cached.
+// Refresh does nothing, since entries in memory are under leases.
 func (t *Tree) Refresh(bb.DirID, string) {}
 
 // SoleWriter is false, since other daemons change the namespace, too.

@@ -43,8 +43,8 @@
 //
 // # State
 //
-// All calls go to the owner. No daemon follows the log, and a namespace has one log. Outcomes of the sessions
-// of daemons that were killed stay until these sessions are ended.
+// All calls go to the owner, but for look-ups under leases (lease.go). No daemon follows the log, and a namespace
+// has one log. Outcomes of the sessions of daemons that were killed stay until these sessions are ended.
 package shared
 
 import (
@@ -61,6 +61,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/namespace"
 	"forebay/meta/nslog"
+	"forebay/meta/nslog/lease"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/shared/calls"
@@ -95,6 +96,7 @@ type Options struct {
 	CheckpointBytes int // see nslog.Options, as the next two
 	Floor           func() uint64
 	Settle          time.Duration
+	Pauses          lease.Pauses // see lease.Options
 	Unreadable      func(key string, err error)
 	Logger          *slog.Logger // default: discard
 }
@@ -110,6 +112,7 @@ type Tree struct {
 	prepared atomic.Bool
 	opening  atomic.Bool   // the log is being claimed
 	vain     chan struct{} // has an element when calls wait in vain
+	cache    lease.Cache   // of entries in directories that another daemon's engine has leased to this one
 	tail     *tail.Tail    // of the log, for the next owner
 	seen     atomic.Uint64 // the highest revision that an owner has answered with
 	holders  holders       // of this daemon's engine
@@ -214,11 +217,13 @@ func (t *Tree) Claim(ctx context.Context) error {
 	t.unheld.Store(0)
 	t.opening.Store(true)
 	defer t.opening.Store(false)
+	leases := lease.New(lease.Options{Pauses: t.o.Pauses, Revoke: t.revoke})
 	e, err := nslog.Open(ctx, t.log, t.ids, nslog.Options{
 		Buffer: t.o.Buffer, Node: t.o.Node, CheckpointBytes: t.o.CheckpointBytes, Lease: t.o.Lease, Logger: t.o.Logger, Ended: t.endedSince, Held: t.held, Keep: t.keep, Short: t.short,
-		Floor: t.o.Floor, Settle: t.o.Settle, Unreadable: t.o.Unreadable,
+		Floor: t.o.Floor, Settle: t.o.Settle, Leases: leases, Unreadable: t.o.Unreadable,
 	})
 	if err != nil {
+		leases.Close()
 		return err
 	}
 	t.o.Logger.Info("this daemon owns the namespace", "buffer", t.o.Buffer)

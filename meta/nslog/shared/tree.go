@@ -35,7 +35,7 @@ func (t *Tree) entry(ctx context.Context, c *calls.Call) (bb.Entry, error) {
 
 // Root is that of the owner's engine, as are all that follow.
 func (t *Tree) Root(ctx context.Context) (bb.Entry, error) {
-	return t.entry(ctx, &calls.Call{Op: calls.OpRoot})
+	return t.leased(ctx, &calls.Call{Op: calls.OpRoot})
 }
 
 // Prepare makes the root directory, with the attributes of a buffer, where it is not there.
@@ -58,12 +58,12 @@ func (t *Tree) PrepareOnce(ctx context.Context, b *bb.Buffer) error {
 
 // Lookup returns the entry of a name in a directory.
 func (t *Tree) Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error) {
-	return t.entry(ctx, &calls.Call{Op: calls.OpLookup, Dir: dir, Name: name})
+	return t.leased(ctx, &calls.Call{Op: calls.OpLookup, Dir: dir, Name: name})
 }
 
-// LookupAgain is Lookup, since no answer is cached.
+// LookupAgain is Lookup of an entry that is about to be changed, at the owner.
 func (t *Tree) LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error) {
-	return t.Lookup(ctx, dir, name)
+	return t.entry(ctx, &calls.Call{Op: calls.OpLookup, Dir: dir, Name: name})
 }
 
 // Resolve follows a path from the root.
@@ -141,9 +141,9 @@ func (t *Tree) Update(ctx context.Context, dir bb.DirID, name string, fn func(*b
 		var now bb.Entry
 		var err error
 		if dir == 0 && name == "" {
-			now, err = t.Root(ctx)
+			now, err = t.entry(ctx, &calls.Call{Op: calls.OpRoot})
 		} else {
-			now, err = t.Lookup(ctx, dir, name)
+			now, err = t.LookupAgain(ctx, dir, name)
 		}
 		if err == nil {
 			err = fn(&now)
@@ -227,7 +227,7 @@ func (t *Tree) RemoveAll(ctx context.Context, parent bb.DirID, name string, o na
 	}
 	o.Revision = 0
 	for range retry.MaxTries {
-		found, err := t.Lookup(ctx, parent, name)
+		found, err := t.LookupAgain(ctx, parent, name)
 		if err != nil {
 			return err
 		}

@@ -50,6 +50,8 @@ type Call struct {
 	Directory     *Directory             `protobuf:"bytes,15,opt,name=directory,proto3" json:"directory,omitempty"`
 	Options       *Options               `protobuf:"bytes,16,opt,name=options,proto3" json:"options,omitempty"`
 	Changes       []*RecordChange        `protobuf:"bytes,17,rep,name=changes,proto3" json:"changes,omitempty"`
+	Life          []byte                 `protobuf:"bytes,18,opt,name=life,proto3" json:"life,omitempty"` // of the daemon that wants a lease on dir, or has one; none: it wants none
+	All           bool                   `protobuf:"varint,19,opt,name=all,proto3" json:"all,omitempty"`  // all leases are revoked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -201,6 +203,20 @@ func (x *Call) GetChanges() []*RecordChange {
 		return x.Changes
 	}
 	return nil
+}
+
+func (x *Call) GetLife() []byte {
+	if x != nil {
+		return x.Life
+	}
+	return nil
+}
+
+func (x *Call) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
 }
 
 // ChangeID distinguishes a change from all others.
@@ -708,6 +724,7 @@ type Answer struct {
 	Count         int64                  `protobuf:"varint,12,opt,name=count,proto3" json:"count,omitempty"`
 	Yes           bool                   `protobuf:"varint,13,opt,name=yes,proto3" json:"yes,omitempty"`
 	Failure       *Failure               `protobuf:"bytes,14,opt,name=failure,proto3" json:"failure,omitempty"`
+	Lease         *Lease                 `protobuf:"bytes,15,opt,name=lease,proto3" json:"lease,omitempty"` // none: the answer is not to be kept
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -840,6 +857,66 @@ func (x *Answer) GetFailure() *Failure {
 	return nil
 }
 
+func (x *Answer) GetLease() *Lease {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+// Lease is a lease on the directory of a look-up.
+type Lease struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       uint64                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
+	Term          int64                  `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"` // nanoseconds from the moment at which the call was sent
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lease) Reset() {
+	*x = Lease{}
+	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lease) ProtoMessage() {}
+
+func (x *Lease) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lease.ProtoReflect.Descriptor instead.
+func (*Lease) Descriptor() ([]byte, []int) {
+	return file_meta_nslog_shared_callpb_call_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Lease) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *Lease) GetTerm() int64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
 type StoreOp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -850,7 +927,7 @@ type StoreOp struct {
 
 func (x *StoreOp) Reset() {
 	*x = StoreOp{}
-	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[9]
+	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +939,7 @@ func (x *StoreOp) String() string {
 func (*StoreOp) ProtoMessage() {}
 
 func (x *StoreOp) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[9]
+	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +952,7 @@ func (x *StoreOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreOp.ProtoReflect.Descriptor instead.
 func (*StoreOp) Descriptor() ([]byte, []int) {
-	return file_meta_nslog_shared_callpb_call_proto_rawDescGZIP(), []int{9}
+	return file_meta_nslog_shared_callpb_call_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StoreOp) GetRevision() uint64 {
@@ -903,7 +980,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[10]
+	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +992,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[10]
+	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1005,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_meta_nslog_shared_callpb_call_proto_rawDescGZIP(), []int{10}
+	return file_meta_nslog_shared_callpb_call_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Record) GetKey() string {
@@ -969,7 +1046,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[11]
+	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +1058,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[11]
+	mi := &file_meta_nslog_shared_callpb_call_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +1071,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_meta_nslog_shared_callpb_call_proto_rawDescGZIP(), []int{11}
+	return file_meta_nslog_shared_callpb_call_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Failure) GetKind() uint32 {
@@ -1064,7 +1141,7 @@ var File_meta_nslog_shared_callpb_call_proto protoreflect.FileDescriptor
 
 const file_meta_nslog_shared_callpb_call_proto_rawDesc = "" +
 	"\n" +
-	"#meta/nslog/shared/callpb/call.proto\x12\x14forebay.namespace.v1\"\xbb\x04\n" +
+	"#meta/nslog/shared/callpb/call.proto\x12\x14forebay.namespace.v1\"\xe1\x04\n" +
 	"\x04Call\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\rR\x02op\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\fR\x05owner\x12\x12\n" +
@@ -1083,7 +1160,9 @@ const file_meta_nslog_shared_callpb_call_proto_rawDesc = "" +
 	"\x04attr\x18\x0e \x01(\v2\x1a.forebay.namespace.v1.AttrR\x04attr\x12=\n" +
 	"\tdirectory\x18\x0f \x01(\v2\x1f.forebay.namespace.v1.DirectoryR\tdirectory\x127\n" +
 	"\aoptions\x18\x10 \x01(\v2\x1d.forebay.namespace.v1.OptionsR\aoptions\x12<\n" +
-	"\achanges\x18\x11 \x03(\v2\".forebay.namespace.v1.RecordChangeR\achanges\"X\n" +
+	"\achanges\x18\x11 \x03(\v2\".forebay.namespace.v1.RecordChangeR\achanges\x12\x12\n" +
+	"\x04life\x18\x12 \x01(\fR\x04life\x12\x10\n" +
+	"\x03all\x18\x13 \x01(\bR\x03all\"X\n" +
 	"\bChangeID\x12\x18\n" +
 	"\asession\x18\x01 \x01(\fR\asession\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1a\n" +
@@ -1124,7 +1203,7 @@ const file_meta_nslog_shared_callpb_call_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x1a\n" +
 	"\bexpected\x18\x03 \x01(\x04R\bexpected\x12\x14\n" +
-	"\x05check\x18\x04 \x01(\tR\x05check\"\xff\x03\n" +
+	"\x05check\x18\x04 \x01(\tR\x05check\"\xb2\x04\n" +
 	"\x06Answer\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\rR\x06status\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\fR\x05owner\x125\n" +
@@ -1140,7 +1219,11 @@ const file_meta_nslog_shared_callpb_call_proto_rawDesc = "" +
 	"\brevision\x18\v \x01(\x04R\brevision\x12\x14\n" +
 	"\x05count\x18\f \x01(\x03R\x05count\x12\x10\n" +
 	"\x03yes\x18\r \x01(\bR\x03yes\x127\n" +
-	"\afailure\x18\x0e \x01(\v2\x1d.forebay.namespace.v1.FailureR\afailure\"5\n" +
+	"\afailure\x18\x0e \x01(\v2\x1d.forebay.namespace.v1.FailureR\afailure\x121\n" +
+	"\x05lease\x18\x0f \x01(\v2\x1b.forebay.namespace.v1.LeaseR\x05lease\"5\n" +
+	"\x05Lease\x12\x18\n" +
+	"\asession\x18\x01 \x01(\x04R\asession\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x03R\x04term\"5\n" +
 	"\aStoreOp\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x0e\n" +
 	"\x02op\x18\x02 \x01(\fR\x02op\"J\n" +
@@ -1172,7 +1255,7 @@ func file_meta_nslog_shared_callpb_call_proto_rawDescGZIP() []byte {
 }
 
 var (
-	file_meta_nslog_shared_callpb_call_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+	file_meta_nslog_shared_callpb_call_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 	file_meta_nslog_shared_callpb_call_proto_goTypes  = []any{
 		(*Call)(nil),         // 0: forebay.namespace.v1.Call
 		(*ChangeID)(nil),     // 1: forebay.namespace.v1.ChangeID
@@ -1183,9 +1266,10 @@ var (
 		(*Options)(nil),      // 6: forebay.namespace.v1.Options
 		(*RecordChange)(nil), // 7: forebay.namespace.v1.RecordChange
 		(*Answer)(nil),       // 8: forebay.namespace.v1.Answer
-		(*StoreOp)(nil),      // 9: forebay.namespace.v1.StoreOp
-		(*Record)(nil),       // 10: forebay.namespace.v1.Record
-		(*Failure)(nil),      // 11: forebay.namespace.v1.Failure
+		(*Lease)(nil),        // 9: forebay.namespace.v1.Lease
+		(*StoreOp)(nil),      // 10: forebay.namespace.v1.StoreOp
+		(*Record)(nil),       // 11: forebay.namespace.v1.Record
+		(*Failure)(nil),      // 12: forebay.namespace.v1.Failure
 	}
 )
 
@@ -1200,14 +1284,15 @@ var file_meta_nslog_shared_callpb_call_proto_depIdxs = []int32{
 	2,  // 7: forebay.namespace.v1.Answer.entries:type_name -> forebay.namespace.v1.Entry
 	2,  // 8: forebay.namespace.v1.Answer.entry:type_name -> forebay.namespace.v1.Entry
 	2,  // 9: forebay.namespace.v1.Answer.replaced:type_name -> forebay.namespace.v1.Entry
-	9,  // 10: forebay.namespace.v1.Answer.ops:type_name -> forebay.namespace.v1.StoreOp
-	10, // 11: forebay.namespace.v1.Answer.records:type_name -> forebay.namespace.v1.Record
-	11, // 12: forebay.namespace.v1.Answer.failure:type_name -> forebay.namespace.v1.Failure
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	10, // 10: forebay.namespace.v1.Answer.ops:type_name -> forebay.namespace.v1.StoreOp
+	11, // 11: forebay.namespace.v1.Answer.records:type_name -> forebay.namespace.v1.Record
+	12, // 12: forebay.namespace.v1.Answer.failure:type_name -> forebay.namespace.v1.Failure
+	9,  // 13: forebay.namespace.v1.Answer.lease:type_name -> forebay.namespace.v1.Lease
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_meta_nslog_shared_callpb_call_proto_init() }
@@ -1223,7 +1308,7 @@ func file_meta_nslog_shared_callpb_call_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_nslog_shared_callpb_call_proto_rawDesc), len(file_meta_nslog_shared_callpb_call_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -10,6 +10,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/namespace"
 	"forebay/meta/nslog"
+	"forebay/meta/nslog/lease"
 )
 
 // Op is the operation of a call: a method of namespace.Tree, or a part of one.
@@ -37,6 +38,7 @@ const (
 	OpRecords // a page of them, by their keys
 	OpHeld    // a page of the log's end, as any daemon holds it
 	OpHold    // records, at any daemon
+	OpRevoke  // leases, at the daemon that has them
 )
 
 // The operations that change something.
@@ -76,6 +78,8 @@ type Call struct {
 	Directory Directory
 	Options   CallOptions
 	Changes   []kv.Change // of records
+	Life      [16]byte    // of the daemon that wants a lease on Dir with its look-up, or has one; zero: none
+	All       bool        // all leases are revoked
 }
 
 // Directory has the attributes of a new directory.
@@ -116,6 +120,7 @@ type Answer struct {
 	Revision uint64
 	Count    int
 	Yes      bool // more, done, there, pending or removed
+	Lease    lease.Grant
 	Failure  *Failure
 }
 

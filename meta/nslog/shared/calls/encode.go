@@ -3,6 +3,7 @@ package calls
 import (
 	"io/fs"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -10,6 +11,7 @@ import (
 	"forebay/internal/xattr"
 	"forebay/meta/kv"
 	"forebay/meta/namespace"
+	"forebay/meta/nslog/lease"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/shared/callpb"
 )
@@ -18,7 +20,10 @@ import (
 func EncodeCall(c *Call) ([]byte, error) {
 	m := &callpb.Call{
 		Op: uint32(c.Op), Owner: c.Owner[:], From: string(c.From), Dir: uint64(c.Dir), Name: c.Name, ToDir: uint64(c.ToDir), ToName: c.ToName,
-		File: uint64(c.File), Revision: c.Revision, Number: int64(c.Number), Node: string(c.Node),
+		File: uint64(c.File), Revision: c.Revision, Number: int64(c.Number), Node: string(c.Node), All: c.All,
+	}
+	if c.Life != [16]byte{} {
+		m.Life = c.Life[:]
 	}
 	if c.ID.Number != 0 || c.Op == OpEndSession {
 		m.Id = &callpb.ChangeID{Session: c.ID.Session[:], Number: c.ID.Number, Answered: c.ID.Answered}
@@ -70,9 +75,10 @@ func DecodeCall(b []byte) (*Call, error) {
 	}
 	c := &Call{
 		Op: Op(m.GetOp()), From: bb.NodeID(m.GetFrom()), Dir: bb.DirID(m.GetDir()), Name: m.GetName(), ToDir: bb.DirID(m.GetToDir()), ToName: m.GetToName(),
-		File: bb.FileID(m.GetFile()), Revision: m.GetRevision(), Number: int(m.GetNumber()), Node: bb.NodeID(m.GetNode()),
+		File: bb.FileID(m.GetFile()), Revision: m.GetRevision(), Number: int(m.GetNumber()), Node: bb.NodeID(m.GetNode()), All: m.GetAll(),
 	}
 	copy(c.Owner[:], m.GetOwner())
+	copy(c.Life[:], m.GetLife())
 	if id := m.GetId(); id != nil {
 		copy(c.ID.Session[:], id.GetSession())
 		c.ID.Number, c.ID.Answered = id.GetNumber(), id.GetAnswered()
@@ -140,6 +146,9 @@ func EncodeAnswer(a *Answer) ([]byte, error) {
 		Status: uint32(a.Status), Owner: a.Owner[:], Revised: a.Revised, Dir: uint64(a.Dir), Name: a.Name, Revision: a.Revision, Count: int64(a.Count), Yes: a.Yes,
 		Failure: failureMessage(a.Failure),
 	}
+	if a.Lease != (lease.Grant{}) {
+		m.Lease = &callpb.Lease{Session: a.Lease.Session, Term: int64(a.Lease.Term)}
+	}
 	for i := range a.Entries {
 		e, err := entryMessage(&a.Entries[i])
 		if err != nil {
@@ -179,6 +188,7 @@ func DecodeAnswer(b []byte) (*Answer, error) {
 		Count: int(m.GetCount()), Yes: m.GetYes(), Failure: openFailure(m.GetFailure()),
 	}
 	copy(a.Owner[:], m.GetOwner())
+	a.Lease = lease.Grant{Session: m.GetLease().GetSession(), Term: time.Duration(m.GetLease().GetTerm())}
 	for _, one := range m.GetEntries() {
 		e, err := openEntry(one)
 		if err != nil {

@@ -1,0 +1,118 @@
+package lease
+
+import (
+	"sync"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// mostEntries bounds a Cache, at about 600 bytes each.
+const mostEntries = 32 << 10
+
+// Cache is the entries that a reader has under leases. Nobody changes an entry, or what it points to. The zero Cache
+// is empty. It is safe for concurrent use.
+type Cache struct {
+	mu      sync.RWMutex
+	owner   [16]byte // that has granted the leases
+	session uint64
+	began   Moment
+	term    time.Duration // from began on
+	dirs    map[bb.DirID]map[string]bb.Entry
+	entries int
+	revoked uint64 // revocations so far
+}
+
+// Ticket is a moment before a look-up was sent.
+type Ticket struct {
+	sent    Moment
+	revoked uint64
+}
+
+// Find returns the entry of a name in a directory, if there is a lease on that.
+func (c *Cache) Find(dir bb.DirID, name string) (bb.Entry, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	e, has := c.dirs[dir][name]
+	// The clock is read after the entry, since the process may have been stopped at any moment.
+	return e, has && Now().Since(c.began) < c.term
+}
+
+// Begin returns the ticket of a look-up that is about to be sent.
+func (c *Cache) Begin() Ticket {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return Ticket{Now(), c.revoked}
+}
+
+// Keep takes the lease that came with the answer to a look-up, and keeps the entry, unless something was revoked since
+// the look-up was sent.
+func (c *Cache) Keep(t Ticket, owner [16]byte, g Grant, e *bb.Entry) {
+	if g.Term <= 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case owner == c.owner && g.Session < c.session:
+		return // the owner has ended that session
+	case owner != c.owner || g.Session > c.session:
+		c.clear()
+		c.owner, c.session, c.began, c.term = owner, g.Session, t.sent, g.Term
+	case t.sent.Since(c.began)+g.Term > c.term:
+		c.began, c.term = t.sent, g.Term
+	}
+	if t.revoked == c.revoked {
+		c.put(e)
+	}
+}
+
+func (c *Cache) put(e *bb.Entry) {
+	if c.entries >= mostEntries {
+		c.evict()
+	}
+	if c.dirs == nil {
+		c.dirs = map[bb.DirID]map[string]bb.Entry{}
+	}
+	names := c.dirs[e.Parent]
+	if names == nil {
+		names = map[string]bb.Entry{}
+		c.dirs[e.Parent] = names
+	}
+	if _, has := names[e.Name]; !has {
+		c.entries++
+	}
+	names[e.Name] = *e
+}
+
+// evict drops entries, an eighth of all or more.
+func (c *Cache) evict() {
+	for dir, names := range c.dirs {
+		for name := range names {
+			delete(names, name)
+			if c.entries--; c.entries <= mostEntries-mostEntries/8 {
+				return
+			}
+		}
+		delete(c.dirs, dir)
+	}
+}
+
+// Revoke drops leases. Entries of look-ups that are under way are not kept.
+func (c *Cache) Revoke(of Of) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.revoked++
+	if of.All {
+		c.clear()
+		return
+	}
+	c.entries -= len(c.dirs[of.Dir])
+	delete(c.dirs, of.Dir)
+}
+
+// clear drops all entries.
+func (c *Cache) clear() {
+	clear(c.dirs)
+	c.entries = 0
+}

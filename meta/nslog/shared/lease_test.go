@@ -1,0 +1,162 @@
+package shared_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"forebay/internal/bb"
+	"forebay/meta/metatest"
+	"forebay/meta/namespace"
+	"forebay/meta/namespace/namespacetest"
+	"forebay/meta/nslog/shared"
+	"forebay/meta/nslog/shared/calls"
+)
+
+// leased is three daemons, of which the first one owns the log, and a path of five directories.
+type leased struct {
+	*cluster
+	owner, user, other *daemon
+	path               []string
+	lookups, revokes   atomic.Int64 // calls
+}
+
+func newLeased(t *testing.T, o shared.Options) *leased {
+	l := &leased{cluster: inProcess(t, newNetwork(1, 0), o), path: []string{"a", "b", "c", "d", "e"}}
+	l.net.sees = func(_ bb.NodeID, c *calls.Call) {
+		switch c.Op {
+		case calls.OpLookup:
+			l.lookups.Add(1)
+		case calls.OpRevoke:
+			l.revokes.Add(1)
+		}
+	}
+	l.owner, l.user, l.other = l.start("o", 0), l.start("u", 1), l.start("v", 2)
+	claim(t, l.owner)
+	prepare(t, l.owner)
+	if _, err := l.owner.tree.MkdirAll(metatest.Context(t), "a/b/c/d/e", namespace.Owner{Mode: 0o755}); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// walk looks up the path, one name after the other, and returns its last directory.
+func (l *leased) walk(ctx context.Context, d *daemon) (e bb.Entry, err error) {
+	e.Dir = bb.RootDir
+	for _, name := range l.path {
+		if e, err = d.tree.Lookup(ctx, e.Dir, name); err != nil {
+			return e, err
+		}
+	}
+	return e, nil
+}
+
+// warm walks until the path is in memory.
+func (l *leased) warm(t testing.TB, d *daemon) bb.Entry {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		before := l.lookups.Load()
+		e, err := l.walk(t.Context(), d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.lookups.Load() == before {
+			return e
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("look-ups of unchanged directories go on sending calls")
+		}
+	}
+}
+
+// A path of unchanged directories is looked up without a call, and a change is seen by the next look-up.
+func TestLookupsUnderLeases(t *testing.T) {
+	t.Parallel()
+	ctx := metatest.Context(t)
+	l := newLeased(t, shared.Options{Lease: time.Hour})
+	leaf := l.warm(t, l.user)
+	for _, change := range []func() error{
+		func() error { // by the owner
+			_, err := l.owner.tree.Rename(ctx, leaf.Parent, "e", leaf.Parent, "f", namespace.RenameOptions{})
+			return err
+		},
+		func() error { // by another daemon
+			_, err := l.other.tree.Rename(ctx, leaf.Parent, "f", leaf.Parent, "e", namespace.RenameOptions{})
+			return err
+		},
+		func() error { // by the one that has the leases
+			_, err := l.user.tree.Rename(ctx, leaf.Parent, "e", leaf.Parent, "f", namespace.RenameOptions{})
+			return err
+		},
+	} {
+		was := l.warm(t, l.user)
+		l.warm(t, l.other)
+		before := l.revokes.Load()
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		if n := l.revokes.Load() - before; n != 2 {
+			t.Errorf("%d leases are revoked, not 2", n)
+		}
+		for _, d := range []*daemon{l.user, l.other} {
+			if _, err := d.tree.Lookup(ctx, was.Parent, was.Name); !errors.Is(err, bb.NotFound) {
+				t.Errorf("%s finds a name that is gone (%v)", d.node, err)
+			}
+		}
+		l.path[4] = map[string]string{"e": "f", "f": "e"}[was.Name]
+	}
+}
+
+// A daemon that has leases, and does not answer, delays a change until they are over, and changes elsewhere not at all.
+func TestReaderIsKilled(t *testing.T) {
+	t.Parallel()
+	ctx := metatest.Context(t)
+	l := newLeased(t, shared.Options{Lease: time.Hour})
+	leaf := l.warm(t, l.user)
+	l.warm(t, l.other)
+	l.user.calls.close()
+	defer l.user.calls.open()
+	done := make(chan error, 1)
+	began := time.Now()
+	go func() {
+		_, err := l.owner.tree.Mkdir(ctx, leaf.Parent, "g", namespace.Owner{})
+		done <- err
+	}()
+	for l.revokes.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	namespacetest.Create(t, l.owner.tree, leaf.Dir, "f") // nobody has a lease on it
+	select {
+	case err := <-done:
+		t.Fatalf("a change does not wait for leases (%v)", err)
+	default:
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the change waited %v", time.Since(began))
+	// Its leases are over, so that it has to call the owner.
+	if _, err := l.user.tree.Lookup(ctx, leaf.Parent, "g"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A daemon that gives the log up leaves no leases behind, and the next owner does not wait.
+func TestReleaseRevokes(t *testing.T) {
+	t.Parallel()
+	ctx := metatest.Context(t)
+	l := newLeased(t, shared.Options{Lease: time.Hour})
+	leaf := l.warm(t, l.user)
+	if err := l.owner.tree.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	claim(t, l.other)
+	if _, err := l.other.tree.Remove(ctx, leaf.Parent, leaf.Name, namespace.RemoveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.walk(ctx, l.user); !errors.Is(err, bb.NotFound) {
+		t.Errorf("a directory that the next owner has removed is found (%v)", err)
+	}
+}
