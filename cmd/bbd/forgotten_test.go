@@ -22,7 +22,7 @@ const (
 )
 
 // copyOf copies a folder, as an operator's backup would.
-func copyOf(t *testing.T, dir string) string {
+func copyOf(t testing.TB, dir string) string {
 	t.Helper()
 	copied := filepath.Join(t.TempDir(), filepath.Base(dir))
 	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
@@ -31,7 +31,7 @@ func copyOf(t *testing.T, dir string) string {
 	return copied
 }
 
-func putBack(t *testing.T, dir, copied string) {
+func putBack(t testing.TB, dir, copied string) {
 	t.Helper()
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)

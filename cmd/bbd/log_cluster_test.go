@@ -33,7 +33,7 @@ const (
 
 // logCluster is daemons on loopback that share a namespace which is a log, and clients of each that work.
 type logCluster struct {
-	t       *testing.T
+	t       testing.TB
 	daemons []*bbdtest.Daemon
 	workers []*namer
 	stop    context.CancelFunc
@@ -43,7 +43,7 @@ type logCluster struct {
 }
 
 // newLogCluster starts daemons. The first ones run the namespace's servers; none: this process runs it.
-func newLogCluster(t *testing.T, size, servers int) *logCluster {
+func newLogCluster(t testing.TB, size, servers int) *logCluster {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, clusterkey.New(), 0o600); err != nil {
@@ -393,10 +393,9 @@ func TestLogWithServersKilled(t *testing.T) {
 	c.judge()
 }
 
-// holder returns a daemon that holds the end of the log for its owner.
-func (c *logCluster) holder(owner int) int {
+// holders returns the daemons that hold the end of the log for its owner.
+func (c *logCluster) holders(owner int) []string {
 	c.t.Helper()
-	by := lasting(c.t, c.daemons[owner])
 	var s struct {
 		NATS struct {
 			Logs []struct {
@@ -405,15 +404,25 @@ func (c *logCluster) holder(owner int) int {
 			} `json:"logs"`
 		} `json:"nats"`
 	}
+	text, err := admin.Status(c.t.Context(), lasting(c.t, c.daemons[owner]), "")
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil || len(s.NATS.Logs) != 1 || s.NATS.Logs[0].Owner != fmt.Sprintf("n%d", owner+1) {
+		return nil
+	}
+	return s.NATS.Logs[0].HeldBy
+}
+
+// holder returns a daemon that holds the end of the log for its owner.
+func (c *logCluster) holder(owner int) int {
+	c.t.Helper()
+	var by []string
 	waitFor(c.t, "two daemons hold the end of the log", func() bool {
-		text, err := admin.Status(c.t.Context(), by, "")
-		s.NATS.Logs = nil
-		if err == nil {
-			err = json.Unmarshal(text, &s)
-		}
-		return err == nil && len(s.NATS.Logs) == 1 && s.NATS.Logs[0].Owner == fmt.Sprintf("n%d", owner+1) && len(s.NATS.Logs[0].HeldBy) == 2
+		by = c.holders(owner)
+		return len(by) == 2
 	})
-	n, err := strconv.Atoi(strings.TrimPrefix(s.NATS.Logs[0].HeldBy[0], "n"))
+	n, err := strconv.Atoi(strings.TrimPrefix(by[0], "n"))
 	if err != nil {
 		c.t.Fatal(err)
 	}

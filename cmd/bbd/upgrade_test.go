@@ -95,7 +95,7 @@ func ready(max uint32) func(admin.Node) bool {
 }
 
 // lasting is a client that outlives its daemon's upgrade.
-func lasting(t *testing.T, d *bbdtest.Daemon) *client.Client {
+func lasting(t testing.TB, d *bbdtest.Daemon) *client.Client {
 	t.Helper()
 	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + d.Socket, RetryFor: 20 * time.Second})
 	if err != nil {

@@ -9,10 +9,16 @@ import (
 	"forebay/meta/nslog/shared/calls"
 )
 
-// leased answers a look-up from memory under a lease, or by the owner, which grants one.
+// leased answers a look-up from memory, as the owner or under a lease, or by the owner, which grants one.
 func (t *Tree) leased(ctx context.Context, c *calls.Call) (bb.Entry, error) {
 	if e, has := t.cache.Find(c.Dir, c.Name); has && t.gone() == nil {
 		return e, nil
+	}
+	if e := t.serving(); e != nil {
+		if a := (&calls.Answer{}); read(ctx, e, c, a) == nil {
+			t.saw(c, a)
+			return a.Entry, nil
+		}
 	}
 	c.Life = t.tail.ID()
 	ticket := t.cache.Begin()

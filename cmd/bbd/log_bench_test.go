@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"forebay/client"
+)
+
+// inFlight runs an operation one at a time, and with 64 in flight.
+func inFlight(b *testing.B, name string, do func(n int64) error) {
+	var n atomic.Int64
+	for what, each := range map[string]int{"one": 1, "64": 64} {
+		b.Run(name+"/"+what, func(b *testing.B) {
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			done := make(chan error, each)
+			b.ResetTimer()
+			for range each {
+				go func() {
+					for left.Add(-1) >= 0 {
+						if err := do(n.Add(1)); err != nil {
+							done <- err
+							return
+						}
+					}
+					done <- nil
+				}()
+			}
+			for range each {
+				if err := <-done; err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "/s")
+		})
+	}
+}
+
+// BenchmarkLogStat measures stats of a file below five directories of which nothing changes, by clients of the daemon
+// that owns the namespace's log, and of another one.
+func BenchmarkLogStat(b *testing.B) {
+	c := newLogCluster(b, 3, 0)
+	owner := c.owner()
+	const path = "all/b/c/d/e/f"
+	at := func(i int) *client.Buffer { return lasting(b, c.daemons[i]).Buffer("b") }
+	if err := at(owner).MkdirAll(b.Context(), "all/b/c/d/e", 0o755); err != nil {
+		b.Fatal(err)
+	}
+	if err := at(owner).WriteFile(b.Context(), path, []byte("content"), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	for i, what := range map[int]string{owner: "owner", (owner + 1) % 3: "other"} {
+		buffer := at(i)
+		inFlight(b, what, func(int64) error {
+			_, err := buffer.Stat(b.Context(), path)
+			return err
+		})
+	}
+}
+
+// BenchmarkLogCreate measures creations by clients of the daemon that owns the namespace's log, of which no, one and
+// two other daemons hold the end.
+func BenchmarkLogCreate(b *testing.B) {
+	for size := 1; size <= 3; size++ {
+		c := newLogCluster(b, size, 0)
+		owner := c.owner()
+		by := lasting(b, c.daemons[owner])
+		buffer := by.Buffer("b")
+		waitFor(b, "other daemons hold the end of the log", func() bool {
+			return len(c.holders(owner)) == size-1 || buffer.WriteFile(b.Context(), fmt.Sprint("all/", time.Now().UnixNano()), nil, 0o644) != nil
+		})
+		inFlight(b, fmt.Sprint("holders=", size-1), func(n int64) error {
+			return buffer.Mkdir(b.Context(), fmt.Sprint("all/", n), 0o755)
+		})
+		if got := len(c.holders(owner)); got != size-1 {
+			b.Errorf("%d daemons hold the end of the log, not %d", got, size-1)
+		}
+		for _, d := range c.daemons {
+			d.Stop()
+		}
+	}
+}
