@@ -196,3 +196,20 @@ func fieldsOf(s *ast.StructType) (n int) {
 	}
 	return n
 }
+
+// TestPackageComments: the comment of each package names a boundary in a sentence with "must never". A reader
+// learns from it what does not belong there.
+func TestPackageComments(t *testing.T) {
+	comments := map[string]string{}
+	for path, s := range sources(t) {
+		comments[filepath.ToSlash(filepath.Dir(path))] += strings.Join(strings.Fields(s.file.Doc.Text()), " ")
+	}
+	if len(comments) < 100 {
+		t.Fatalf("only %d packages were found", len(comments))
+	}
+	for _, dir := range slices.Sorted(maps.Keys(comments)) {
+		if !strings.Contains(comments[dir], "must never") {
+			t.Errorf("%s: its package comment has no boundary: %q", dir, comments[dir])
+		}
+	}
+}

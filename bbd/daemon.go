@@ -1,6 +1,6 @@
-// Package bbd is the daemon as a library. It joins the store of bytes, the namespace and the
-// flusher, and serves clients' sessions. cmd/bbd passes it a configuration. It has no dependence on
-// files, flags or environment.
+// Package bbd is the daemon as a library. It joins the store of bytes, the namespace and the flusher, and
+// serves clients' sessions. cmd/bbd passes it a configuration. It must never read a configuration file, a flag
+// or the environment.
 package bbd
 
 import (

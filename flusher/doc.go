@@ -2,8 +2,8 @@
 // store, records that they are clean, and tries again for as long as that fails. It carries renames
 // and removals to the store, in order.
 //
-// It reaches the daemon's files through Catalog and Job alone, and does not depend on namespaces, segments or
-// sessions.
+// It reaches the daemon's files through Catalog and upload.Job alone, and must never depend on namespaces,
+// segments or sessions.
 //
 // One file's way, one function changes it (queue.move):
 //

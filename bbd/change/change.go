@@ -1,6 +1,6 @@
-// Package change carries out renames and removals in a buffer, of clients and of transactions, at this daemon or at
-// the one that owns the file, and pauses conflicting flushes meanwhile. It does not depend on how a file is flushed,
-// nor on how the namespace keeps names.
+// Package change carries out renames and removals in a buffer, of clients and of transactions, at this daemon
+// or at the one that owns the file, and pauses conflicting flushes meanwhile. It must never depend on the flush
+// of a file, nor on the records that keep the names.
 package change
 
 import (

@@ -1,5 +1,6 @@
-// Package flushrule holds back the steps that a buffer's flush rules keep in memory. When memory is needed, it drops
-// steps that newer ones have superseded. It does not depend on how a file is flushed, nor on where its bytes are.
+// Package flushrule holds back the steps that a buffer's flush rules keep in memory. When memory is needed, it
+// drops steps that newer ones have superseded. It must never depend on the flush of a file, nor on the place of
+// its bytes.
 package flushrule
 
 import (

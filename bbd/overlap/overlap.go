@@ -1,5 +1,5 @@
-// Package overlap decides which buffers may not be beside each other, since their stores overlap. It is
-// pure, and reads no store.
+// Package overlap decides which buffers may not be beside each other, since their stores overlap. It is pure,
+// and must never read a store.
 //
 // Stores overlap if two buffers have one store, or one below the other's. Each buffer takes the
 // other's files for those of others, and neither detects the changes of the other there. If the

@@ -1,6 +1,6 @@
 // Package reassert restores entries that the namespace has acknowledged and lost, from the bytes and identities
-// of files in this node's memory. It does not depend on how a file is written or flushed. Package fate decides
-// the fate of bytes.
+// of files in this node's memory. It must never depend on the writing or the flush of a file, nor decide the
+// fate of bytes, as package fate does.
 package reassert
 
 import (

@@ -1,6 +1,6 @@
 // Package recovery compares the bytes of a buffer's files that a start finds in memory with their entries, and
-// opens, queues, keeps or reports each file. It does not depend on the daemon's other buffers. Package fate
-// decides which bytes of a file are missing.
+// opens, queues, keeps or reports each file. It must never depend on the daemon's other buffers, nor decide
+// which bytes of a file are missing, as package fate does.
 package recovery
 
 import (

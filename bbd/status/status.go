@@ -1,5 +1,5 @@
-// Package status describes a daemon, and all daemons of a cluster, for GET /status and bbctl status. Its
-// types define the JSON. It does not depend on how the daemon gets the figures.
+// Package status describes a daemon, and all daemons of a cluster, for GET /status and bbctl status. Its types
+// define the JSON. It must never depend on the origin of a figure, nor change anything.
 package status
 
 import (

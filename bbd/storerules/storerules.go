@@ -1,5 +1,5 @@
-// Package storerules decides which object stores a user may have a daemon use, and with whose
-// credentials, by rules of the administrator. It is pure. It opens nothing and makes no requests.
+// Package storerules decides which object stores a user may have a daemon use, and with whose credentials, by
+// rules of the administrator. It is pure, and must never open a store or send a request.
 package storerules
 
 import (

@@ -1,6 +1,7 @@
-// Command demo shows the main job on real content. A burst is handed over at memory speed, the
-// daemon is killed in the middle of flushing, comes back, and everything arrives in the store, byte
-// for byte, and is served from memory still. `make demo` runs it.
+// Command demo shows the main job on real content. A burst is handed over at memory speed, the daemon is killed
+// in the middle of flushing, comes back, and everything arrives in the store, byte for byte, and is served from
+// memory still. `make demo` runs it. It must never import a package of the daemon, since it shows the installed
+// commands.
 package main
 
 import (

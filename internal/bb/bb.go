@@ -1,5 +1,5 @@
-// Package bb holds Forebay's words as types: ids, names, entries, states and error kinds. Every other package may
-// import it. It imports only the standard library and does no I/O.
+// Package bb holds Forebay's words as types: ids, names, entries, states and error kinds. Every other package
+// may import it. It must never do I/O, nor import more than the standard library.
 package bb
 
 import (

@@ -1,6 +1,6 @@
-// Package clustertest works a cluster with real client processes that record their answers, and
-// checks afterwards whether all of them were true. It uses daemons as a client alone, and does not
-// depend on their storage.
+// Package clustertest works a cluster with real client processes that record their answers, and checks
+// afterwards whether all of them were true. It uses daemons as a client alone, and must never depend on their
+// storage.
 package clustertest
 
 import (

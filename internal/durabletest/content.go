@@ -1,6 +1,6 @@
-// Package durabletest checks durability. It takes a history of clients' requests and their answers,
-// and of faults, and observations of files, and returns the broken guarantees. It does not depend
-// on daemons, stores or storage.
+// Package durabletest checks durability. It takes a history of clients' requests and their answers, and of
+// faults, and observations of files, and returns the broken guarantees. It must never depend on daemons, stores
+// or storage.
 package durabletest
 
 import (

@@ -1,7 +1,7 @@
-// Package hostiletest runs two users of one daemon against each other. One attacks it in every way
-// of known attacks, while the other writes, drains and compares. Both are processes of the test's
-// own binary. It depends on the wire, the client and the layout of regions of releases that relied
-// on them, never on the daemon's inside.
+// Package hostiletest runs two users of one daemon against each other. One attacks it in every way of known
+// attacks, while the other writes, drains and compares. Both are processes of the test's own binary. It depends
+// on the wire, the client and the layout of regions of releases that relied on them, and must never depend on
+// the daemon's packages.
 package hostiletest
 
 import (

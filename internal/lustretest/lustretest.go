@@ -1,6 +1,7 @@
-// Package lustretest is a Lustre for tests: a file system in the memory of the test, mounted by FUSE, whose servers answer as
-// those of Lustre do where that differs from a local disk. Programs of the test that query the type
-// of the file system would get FUSE, so that Lustre's type is injected into them.
+// Package lustretest is a Lustre for tests: a file system in the memory of the test, mounted by FUSE, whose
+// servers answer as those of Lustre do where that differs from a local disk. Programs of the test that query
+// the type of the file system would get FUSE, so that Lustre's type is injected into them. It must never import
+// the store that it tests.
 //
 // The simulated parts, with their places in Lustre's source (2.15):
 //

@@ -1,5 +1,5 @@
-// Package mounts finds the mounts of buffers on this machine, and removes them. It reads the
-// kernel's list alone. It never touches a mount, whose daemon may not answer.
+// Package mounts finds the mounts of buffers on this machine, and removes them. It reads the kernel's list
+// alone, and must never touch a mount, whose daemon may not answer.
 package mounts
 
 import (

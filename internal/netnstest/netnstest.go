@@ -1,7 +1,7 @@
-// Package netnstest gives tests real separate hosts. They are network namespaces, each with one
-// interface on a common switch, whose links can be cut, slowed and made lossy. It handles networks
-// and processes alone, not the programs on the hosts. The hosts share one machine in everything
-// else: files, unix sockets, shared memory, process ids and clocks.
+// Package netnstest gives tests real separate hosts. They are network namespaces, each with one interface on a
+// common switch, whose links can be cut, slowed and made lossy. It handles networks and processes alone, and
+// must never depend on the programs on the hosts. The hosts share one machine in everything else: files, unix
+// sockets, shared memory, process ids and clocks.
 //
 // Nothing is made or changed in the namespace of the test process. Needs root, and
 // the commands ip, tc (iproute2) and nsenter (util-linux).

@@ -1,7 +1,7 @@
-// Package nss queries the system's user database for the groups of a user, and for the numbers of
-// users and groups. A static binary reads /etc/passwd and /etc/group alone, so the system's own
-// programs are run, which read LDAP and every other source of nsswitch.conf(5). A constant bounds the
-// wait for an answer. The package never decides the rights of a user.
+// Package nss queries the system's user database for the groups of a user, and for the numbers of users and
+// groups. A static binary reads /etc/passwd and /etc/group alone, so the system's own programs are run, which
+// read LDAP and every other source of nsswitch.conf(5). A constant bounds the wait for an answer. The package
+// must never decide the rights of a user.
 package nss
 
 import (

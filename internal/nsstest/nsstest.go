@@ -1,5 +1,6 @@
-// Package nsstest gives a test users and groups that are not in /etc/passwd. They come from a real
-// source of nsswitch.conf(5), libnss-extrausers, whose files are the test's. Needs root.
+// Package nsstest gives a test users and groups that are not in /etc/passwd. They come from a real source of
+// nsswitch.conf(5), libnss-extrausers, whose files are the test's. It must never change the machine's own
+// users. Needs root.
 package nsstest
 
 import (

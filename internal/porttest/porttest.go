@@ -1,4 +1,4 @@
-// Package porttest finds ports for the servers of tests.
+// Package porttest finds ports for the servers of tests. It must never depend on the server.
 package porttest
 
 import (

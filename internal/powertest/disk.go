@@ -1,6 +1,6 @@
-// Package powertest is a file system for tests that loses power. Unsynced changes survive in part,
-// or not at all, drawn by a seed. It is mounted with FUSE, so any program can be put on it. It does
-// not depend on the files on it.
+// Package powertest is a file system for tests that loses power. Unsynced changes survive in part, or not at
+// all, drawn by a seed. It is mounted with FUSE, so any program can be put on it. It must never depend on the
+// programs that write to it.
 //
 // POSIX to the letter survives for certain, not the habits of one file system: the bytes and the
 // length of a file with its fsync (fdatasync, msync), its name with the fsync of the directory. Of

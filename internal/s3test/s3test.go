@@ -1,5 +1,5 @@
-// Package s3test starts a real S3 server for tests, on loopback, in a folder of its own. A test
-// that cannot have one fails. It is never skipped.
+// Package s3test starts a real S3 server for tests, on loopback, in a folder of its own. A test that cannot
+// have one fails and is never skipped. The package must never import the store that is tested with it.
 //
 // The server is versitygw, over its posix backend. It was chosen after trials of the features that
 // we depend on. It computes the CRC-64/NVME of a single PUT and of a whole upload in parts, refuses

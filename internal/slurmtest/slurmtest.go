@@ -1,6 +1,6 @@
-// Package slurmtest runs a real Slurm for tests: slurmctld, munge and three slurmds of Debian's
-// packages, with a bbd for each node, in namespaces of their own (scripts/slurm.sh). It handles
-// processes, jobs and their states, not the work of the hooks that a test configures.
+// Package slurmtest runs a real Slurm for tests: slurmctld, munge and three slurmds of Debian's packages, with
+// a bbd for each node, in namespaces of their own (scripts/slurm.sh). It handles processes, jobs and their
+// states, and must never depend on the hooks that a test configures.
 package slurmtest
 
 import (

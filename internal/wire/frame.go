@@ -1,6 +1,6 @@
-// Package wire is the control protocol. It has the protobuf schema that the SDKs share and the
-// frames that carry its messages. It moves frames and checks them. The meaning of the messages is
-// left to the daemon and the client.
+// Package wire is the control protocol. It has the protobuf schema that the SDKs share and the frames that
+// carry its messages. It moves frames and checks them, and must never depend on the meaning of a message, which
+// daemon and client have.
 package wire
 
 import (

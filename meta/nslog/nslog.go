@@ -1,7 +1,7 @@
-// Package nslog is an engine under namespace.Tree that keeps the namespace of a buffer in a log: a
-// table in the memory of one process, its owner (package owner), and a stream with the records that
-// it was made by. No key of a server stands for a name, look-ups send no request, changes that wait
-// at one time share a message, and removed names leave nothing.
+// Package nslog is an engine under namespace.Tree that keeps the namespace of a buffer in a log: a table in the
+// memory of one process, its owner (package owner), and a stream with the records that it was made by. No key
+// of a server stands for a name, look-ups send no request, changes that wait at one time share a message, and
+// removed names leave nothing. It must never depend on the bytes of files.
 //
 //	nslog    files, renames, operations: the effects of a change
 //	owner    who may append: claims, rounds of changes, checkpoints

@@ -1,5 +1,5 @@
-// Package rdmatest is the conformance suite of rdma providers, the duties of each of them, and
-// nothing that only one does.
+// Package rdmatest is the conformance suite of rdma providers, the duties of each of them. It must never test a
+// property of only one.
 package rdmatest
 
 import (

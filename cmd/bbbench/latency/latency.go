@@ -1,5 +1,5 @@
-// Package latency measures rows 7 to 10: operations that move few bytes, and how many of them are
-// done in a second.
+// Package latency measures rows 7 to 10: operations that move few bytes, and how many of them are done in a
+// second. It must never depend on a store.
 package latency
 
 import (

@@ -1,5 +1,5 @@
-// Package restart measures row 14: a daemon that was killed serves the files again that its memory
-// has kept.
+// Package restart measures row 14: a daemon that was killed serves the files again that its memory has kept. It
+// must never depend on the regions and journals that it is restarted from.
 package restart
 
 import (

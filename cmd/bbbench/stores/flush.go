@@ -1,5 +1,6 @@
-// Package stores measures rows 11 to 13, 16 and 17: bytes between regions and a store, and when an
-// application may go on and its bytes are safe there.
+// Package stores measures rows 11 to 13, 16 and 17: bytes between regions and a store, and when an application
+// may go on and its bytes are safe there. It must never depend on the adaptor of a store, but for the S3
+// library that a row compares with.
 package stores
 
 import (

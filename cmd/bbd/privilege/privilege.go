@@ -1,5 +1,5 @@
-// Package privilege drops the capabilities that a daemon of root's does not need. It must have
-// their numbers, and of their purpose nothing but the words below.
+// Package privilege drops the capabilities that a daemon of root's does not need. It has their numbers and the
+// words below, and must never depend on the work that a capability is kept for.
 package privilege
 
 import (

@@ -1,6 +1,6 @@
-// Package owner owns the log of a namespace. It claims it, makes a table of it, carries out changes by appending
-// them, and makes checkpoints. Its callers decide about the checks and the effects of a change. It does not
-// depend on files, renames or operations.
+// Package owner owns the log of a namespace. It claims it, makes a table of it, carries out changes by
+// appending them, and makes checkpoints. Its callers decide about the checks and the effects of a change. It
+// must never depend on files, renames or operations.
 //
 //	callers ─▶ queue ─▶ owner's goroutine, for all that waits at a time:
 //	                      1 check each change against the table, list its effects

@@ -1,5 +1,6 @@
-// Package record is the format of the log that a namespace is kept in: its messages, and the
-// encoding of entries, operations and outcomes in them. It is drawn here, and does no I/O.
+// Package record is the format of the log that a namespace is kept in: its messages, and the encoding of
+// entries, operations and outcomes in them. It is drawn here. The package must never do I/O, nor decide about a
+// change.
 //
 // A namespace is a map from keys to values, each with the revision of the change that wrote it:
 //

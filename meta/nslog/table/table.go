@@ -1,5 +1,5 @@
-// Package table is a namespace in memory: the result of the records of its log. Only their effects
-// change it, in their order, each of them once however often it comes. It does no I/O.
+// Package table is a namespace in memory: the result of the records of its log. Only their effects change it,
+// in their order, each of them once however often it comes. The package must never do I/O.
 //
 //	       directories: id ─▶ the slot of its entry, the slots of its entries in order
 //	operations, outcomes: slots in order

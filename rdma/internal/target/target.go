@@ -1,5 +1,5 @@
-// Package target is the owner's side of one-sided operations: the regions, the peers that may
-// touch them, and the operations that are touching them right now. It moves no bytes.
+// Package target is the owner's side of one-sided operations: the regions, the peers that may touch them, and
+// the operations that are touching them right now. It must never move bytes.
 package target
 
 import (

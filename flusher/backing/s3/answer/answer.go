@@ -1,5 +1,5 @@
-// Package answer explains the answers of S3 and its imitators: the kind of an error, and whether
-// a request that failed may still be carried out. It has no objects, and sends nothing.
+// Package answer explains the answers of S3 and its imitators: the kind of an error, and whether a request that
+// failed may still be carried out. It must never send a request, nor depend on an object.
 package answer
 
 import (

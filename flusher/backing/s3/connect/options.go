@@ -1,6 +1,6 @@
-// Package connect makes the client that a store uses to reach its endpoint: the URL, the
-// credentials and their sources, the certificate authorities, the HTTP transport. It handles no
-// object, and no request but the condition that a DELETE carries.
+// Package connect makes the client that a store uses to reach its endpoint: the URL, the credentials and their
+// sources, the certificate authorities, the HTTP transport. It must never handle an object, nor a request but
+// for the condition that a DELETE carries.
 package connect
 
 import (

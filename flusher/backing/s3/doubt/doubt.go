@@ -1,6 +1,6 @@
-// Package doubt watches the names of a store under which a request may still be carried out
-// although its answer was lost. It decides the meaning of a check of such a name. It has no
-// protocol, and sends nothing. The check is its user's.
+// Package doubt watches the names of a store under which a request may still be carried out although its answer
+// was lost. It decides the meaning of a check of such a name. The check is its user's: it must never send a
+// request, nor depend on a protocol.
 package doubt
 
 import (

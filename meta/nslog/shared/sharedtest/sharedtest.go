@@ -1,5 +1,5 @@
 // Package sharedtest has daemons that share a namespace in one process, for tests of the packages above it.
-// Calls between them are encoded, and none is lost.
+// Calls between them are encoded, and none is lost. It must never import a package of the daemon.
 package sharedtest
 
 import (

@@ -1,5 +1,6 @@
-// Package turn decides when a daemon claims the log of a namespace. It decides when a daemon tries, never which one is
-// right. The log decides its owner, so views that differ cost a claim and no more. It does no I/O.
+// Package turn decides when a daemon claims the log of a namespace. It decides when a daemon tries, never which
+// one is right. The log decides its owner, so views that differ cost a claim and no more. The package must
+// never do I/O.
 package turn
 
 import (
