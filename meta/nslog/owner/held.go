@@ -46,16 +46,20 @@ func openHeld(records []tail.Record) (all []heldRecord) {
 }
 
 // FirstOf returns the first revision that a record may have given out; 0: it is none.
-func FirstOf(data []byte) uint64 {
+func FirstOf(data []byte) uint64 { return headOf(data).First }
+
+// OwnerOf returns the owner that has appended a record; zero: it is none.
+func OwnerOf(data []byte) record.Owner { return headOf(data).Owner }
+
+func headOf(data []byte) (h record.Head) {
 	kind, body, err := record.Open(data)
-	if err != nil {
-		return 0
+	if err == nil {
+		h, _, err = record.OpenHead(kind, body)
 	}
-	h, _, err := record.OpenHead(kind, body)
 	if err != nil {
-		return 0
+		return record.Head{}
 	}
-	return h.First
+	return h
 }
 
 // feed stores the changes again that the log has lost with its end, and that daemons hold. The log ended before this

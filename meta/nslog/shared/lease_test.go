@@ -160,3 +160,36 @@ func TestReleaseRevokes(t *testing.T) {
 		t.Errorf("a directory that the next owner has removed is found (%v)", err)
 	}
 }
+
+// The daemon that holds the last record of an owner that was killed counts that one's lease from when the record came,
+// and not from when it reads the log first.
+func TestLeaseIsCountedFromRecord(t *testing.T) {
+	t.Parallel()
+	const lease = 2 * time.Second
+	l := newLeased(t, shared.Options{Lease: lease})
+	waitHeld(t, l.owner)
+	namespacetest.Create(t, l.owner.tree, bb.RootDir, "f")
+	l.kill(l.owner)
+	time.Sleep(lease + lease/8)
+	began := time.Now()
+	claim(t, l.user)
+	if took := time.Since(began); took > lease/2 {
+		t.Errorf("the next owner waits %v for a lease that is over", took)
+	}
+}
+
+// waitHeld waits until two daemons hold the end of the log.
+func waitHeld(t *testing.T, d *daemon) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if holders, _ := d.tree.Holders(); len(holders) == 2 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no two daemons hold the end of the log")
+		}
+		if err := d.tree.ScanMarks(metatest.Context(t), func(bb.Entry) error { return nil }, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -304,14 +304,16 @@ func (t *Tree) newest(ctx context.Context) (owner.Holder, error) {
 	return h, nil
 }
 
-// endedSince returns the time since when a record was found to be the log's last.
+// endedSince returns the time since when a record was found to be the log's last, or the time when it came to be held
+// here. Its owner had begun to append it before.
 func (t *Tree) endedSince(h owner.Holder) time.Time {
+	came := t.tail.Came(h.Seq, func(r *tail.Record) bool { return owner.OwnerOf(r.Data) == h.Owner })
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.mu.end.seq == h.Seq && t.mu.end.owner == h.Owner {
-		return t.mu.end.since
+	if since := t.mu.end.since; t.mu.end.seq == h.Seq && t.mu.end.owner == h.Owner && (came.IsZero() || since.Before(came)) {
+		return since
 	}
-	return time.Time{}
+	return came
 }
 
 // missing returns for how long the owner of a log that ends at a sequence has been missing.

@@ -94,6 +94,18 @@ func (t *Tail) trim(now time.Time) {
 	}
 }
 
+// Came returns when the newest record of a sequence came that fits. Zero: none did, or it is not held any more.
+func (t *Tail) Came(seq uint64, fits func(*Record) bool) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := len(t.held) - 1; i >= 0; i-- {
+		if h := &t.held[i]; h.Seq == seq && fits(&h.Record) {
+			return h.came
+		}
+	}
+	return time.Time{}
+}
+
 // Page returns the records that fit and came after the one of a number, up to a sum of bytes but at least one, and
 // the number of the last one; more: there are others.
 func (t *Tail) Page(after uint64, bytes int, fits func(*Record) bool) (page []Record, last uint64, more bool) {

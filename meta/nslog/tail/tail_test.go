@@ -33,6 +33,12 @@ func TestTail(t *testing.T) {
 	if got := all(func(r *Record) bool { return r.Seq%2 == 0 }); len(got) != 5 {
 		t.Errorf("the even ones are %v", got)
 	}
+	if got := held.Came(24, every); !got.Equal(now.Add(-time.Second)) {
+		t.Errorf("the last record but one came at %v, not a second before %v", got, now)
+	}
+	if got := held.Came(24, func(*Record) bool { return false }); !got.IsZero() || !held.Came(15, every).IsZero() {
+		t.Error("a record came that does not fit, or is not held any more")
+	}
 	held.Add(now.Add(6*time.Second), Record{Seq: 26, Data: make([]byte, 10_000)})
 	if got := all(every); len(got) != 0 {
 		t.Errorf("after a record that is too large: %v", got)
