@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -26,6 +27,11 @@ func (d *Daemon) subscribe(ctx context.Context, r *rpc.Request, m *wire.Subscrib
 		return nil, err
 	}
 	defer sub.Close()
+	if m.Confirm {
+		if err := r.More(&wire.Event{}, nil); err != nil {
+			return nil, err
+		}
+	}
 	for {
 		e, err := sub.Next(ctx)
 		var missed *events.MissedError
@@ -34,7 +40,7 @@ func (d *Daemon) subscribe(ctx context.Context, r *rpc.Request, m *wire.Subscrib
 			e = bb.Event{Time: time.Now(), Kind: bb.EventMissed, Buffer: m.Buffer, Reason: err.Error()}
 		case err != nil:
 			return nil, err
-		case !d.maySee(ctx, r.Session(), e.Buffer):
+		case len(m.Kinds) > 0 && !slices.Contains(m.Kinds, string(e.Kind)), !d.maySee(ctx, r.Session(), e.Buffer):
 			continue
 		}
 		text, err := json.Marshal(e)

@@ -111,6 +111,14 @@ func (c *secondCopy) HasTargets(bytes int64, near bb.NodeID) bool {
 // fileQueue has the closed files of a buffer, for its open ones.
 type fileQueue struct{ b *Buffer }
 
+// Changed announces another generation of a file.
+func (q fileQueue) Changed(path string) { q.b.announce(path) }
+
+// announce publishes that the entry at a path has changed.
+func (b *Buffer) announce(path string) {
+	b.h.Emit(bb.Event{Kind: bb.EventChanged, Buffer: b.name, Path: paths.Clean(path)})
+}
+
 // Closed queues a closed file for its flush.
 func (q fileQueue) Closed(e *bb.Entry, path string, near bb.NodeID, second file.Replica) {
 	b := q.b

@@ -56,5 +56,6 @@ func (h *Host) EntryOptions() entries.Options {
 func newEntries(b *Buffer) *entries.Buffer {
 	return entries.NewBuffer(b.h.EntryOptions(), b.name, entries.Parts{
 		Paths: b.paths, Names: b.ns, Dirty: b.dirty, Make: b.make, Flushed: b.Flushed, AsideDir: b.reassertion.AsideDir, MarkSteps: b.rules.MarkEntries,
+		Changed: b.announce,
 	})
 }

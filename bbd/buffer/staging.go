@@ -44,7 +44,9 @@ func (b *Buffer) SetAttr(ctx context.Context, c access.Caller, op, path string, 
 	if err != nil {
 		return err
 	}
-	_, err = b.ns.SetAttr(ctx, dir.ID, name, attr)
+	if _, err = b.ns.SetAttr(ctx, dir.ID, name, attr); err == nil {
+		b.announce(path)
+	}
 	return bb.Wrap(op, b.address(path), err)
 }
 

@@ -159,6 +159,7 @@ func (v *Service) SetAttr(ctx context.Context, r call.Request, m *wire.SetAttr) 
 	if err != nil {
 		return nil, err
 	}
+	b.p.Changed(m.Path)
 	return b.Describe(&e), nil
 }
 

@@ -61,6 +61,8 @@ type Parts struct {
 	AsideDir func(ctx context.Context) (bb.DirID, error)
 	// MarkSteps sets the state and reason of a directory's dirty entries that lie in a superseded step.
 	MarkSteps func(ctx context.Context, dir string, entries ...*wire.Entry)
+	// Changed announces that the attributes of the entry at a path have changed.
+	Changed func(path string)
 }
 
 // Service answers requests about entries. Its methods may be called concurrently.

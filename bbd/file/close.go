@@ -34,7 +34,7 @@ func (f *File) Close(ctx context.Context, id dedup.ID, extents []store.NewExtent
 		return f.entry.Size, nil
 	}
 	if next == stepPublish {
-		if err := f.publish(ctx); err != nil {
+		if err := f.publishSynced(ctx); err != nil {
 			return 0, err
 		}
 	}
@@ -141,6 +141,7 @@ func (f *File) finish(ctx context.Context, writers int) error {
 		f.dropOld()
 	}
 	if stored != nil {
+		f.in.p.Queue.Changed(f.path)
 		f.removeFromOpen()
 		return f.in.o.Store.MarkClean(f.file, f.generation)
 	}

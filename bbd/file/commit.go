@@ -24,7 +24,7 @@ func (f *File) Commit(ctx context.Context, id dedup.ID, extents []store.NewExten
 		return 0, err
 	}
 	f.entry.MTime = mtime
-	if err := f.publish(ctx); err != nil {
+	if err := f.publishSynced(ctx); err != nil {
 		return 0, err
 	}
 	return f.in.o.Store.Size(f.file, f.generation)
@@ -79,6 +79,16 @@ func (f *File) replicate(ctx context.Context, extents []store.NewExtent) error {
 	}
 	f.entry.Holders = []bb.NodeID{f.in.o.Owners.Self, second}
 	return nil
+}
+
+// publishSynced is publish of a generation that has bytes, which it announces.
+func (f *File) publishSynced(ctx context.Context) error {
+	was := f.published.Load()
+	err := f.publish(ctx)
+	if err == nil && !was {
+		f.in.p.Queue.Changed(f.path)
+	}
+	return err
 }
 
 // publish puts the generation into the namespace, marked open, if it is not there.

@@ -166,6 +166,7 @@ func (w *world) IdentityOf(bb.FileID) (id store.Identity, ok bool)    { return i
 func (w *world) Enter(context.Context, string) error { return nil }
 func (w *world) Leave()                              {}
 func (w *world) Suspect(string, []bb.Content)        {}
+func (w *world) Changed(string)                      {}
 
 func (w *world) Closed(e *bb.Entry, path string, _ bb.NodeID, _ Replica) {
 	if w.files.Of(e.File) == nil {

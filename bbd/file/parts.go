@@ -91,6 +91,8 @@ type Queue interface {
 	// Closed queues a closed generation. Near is the other node that opened it last, second its second copy, nil
 	// for none.
 	Closed(e *bb.Entry, path string, near bb.NodeID, second Replica)
+	// Changed announces that the namespace has another generation of a file, without a flush to queue.
+	Changed(path string)
 	// Suspect notes that the store may have an object of a file already under a path, one of these contents or another.
 	Suspect(path string, attempts []bb.Content)
 }

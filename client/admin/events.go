@@ -40,14 +40,30 @@ const (
 	EventTxnAborted  = bb.EventTxnAborted
 	EventStoreFails  = bb.EventStoreFails
 	EventStoreWorks  = bb.EventStoreWorks
+	EventChanged     = bb.EventChanged
+	EventMissed      = bb.EventMissed
 )
 
 // Events yields the events of a buffer ("": of all) from now on, until ctx ends, the loop is left,
 // or the connection breaks. Then it yields an error and ends. A consumer that is too slow misses
 // events.
 func Events(ctx context.Context, c *client.Client, buffer string) iter.Seq2[Event, error] {
+	return events(ctx, c, &wire.Subscribe{Buffer: buffer}, func() {})
+}
+
+// Watch is Events of the given kinds, and of EventMissed. It calls ready when the subscription holds, which a daemon
+// of an older release does not report. That daemon sends events of all kinds.
+func Watch(ctx context.Context, c *client.Client, buffer string, ready func(), kinds ...EventKind) iter.Seq2[Event, error] {
+	m := &wire.Subscribe{Buffer: buffer, Confirm: true}
+	for _, k := range kinds {
+		m.Kinds = append(m.Kinds, string(k))
+	}
+	return events(ctx, c, m, ready)
+}
+
+func events(ctx context.Context, c *client.Client, request *wire.Subscribe, ready func()) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		err := of(c).Stream(ctx, wire.Type_TYPE_SUBSCRIBE, &wire.Subscribe{Buffer: buffer}, nil, func(message, _ []byte) error {
+		err := of(c).Stream(ctx, wire.Type_TYPE_SUBSCRIBE, request, nil, func(message, _ []byte) error {
 			var (
 				m wire.Event
 				e Event
@@ -56,7 +72,8 @@ func Events(ctx context.Context, c *client.Client, buffer string) iter.Seq2[Even
 				return &bb.Error{Kind: bb.Internal, Err: err}
 			}
 			if len(m.Json) == 0 {
-				return nil // the subscription holds from now on
+				ready()
+				return nil
 			}
 			if err := json.Unmarshal(m.Json, &e); err != nil {
 				return &bb.Error{Kind: bb.Internal, Err: err}
@@ -67,7 +84,7 @@ func Events(ctx context.Context, c *client.Client, buffer string) iter.Seq2[Even
 			return nil
 		})
 		if err != nil && !errors.Is(err, errLeft) {
-			yield(Event{}, bb.Wrap("events", buffer, err))
+			yield(Event{}, bb.Wrap("events", request.Buffer, err))
 		}
 	}
 }

@@ -558,4 +558,5 @@ const (
 	EventStoreWorks  EventKind = "store-answers" // the store answers that node again
 	EventSuperseded  EventKind = "superseded"    // a step was dropped that was never flushed, since a newer one is complete; see Reason
 	EventMissed      EventKind = "missed"        // the listener was too slow; see Reason
+	EventChanged     EventKind = "changed"       // attributes of an entry, or synced bytes of a file that is being written again
 )

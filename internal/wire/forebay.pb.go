@@ -1070,9 +1070,12 @@ func (x *StatusReply) GetNode() []byte {
 	return nil
 }
 
+// Older daemons ignore kinds and confirm: they send all events, and no confirmation.
 type Subscribe struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`    // "": all
+	Kinds         []string               `protobuf:"bytes,2,rep,name=kinds,proto3" json:"kinds,omitempty"`      // bb.EventKind, besides "missed"; none: all
+	Confirm       bool                   `protobuf:"varint,3,opt,name=confirm,proto3" json:"confirm,omitempty"` // an empty Event comes first, when the subscription holds
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1112,6 +1115,20 @@ func (x *Subscribe) GetBuffer() string {
 		return x.Buffer
 	}
 	return ""
+}
+
+func (x *Subscribe) GetKinds() []string {
+	if x != nil {
+		return x.Kinds
+	}
+	return nil
+}
+
+func (x *Subscribe) GetConfirm() bool {
+	if x != nil {
+		return x.Confirm
+	}
+	return false
 }
 
 type Event struct {
@@ -6904,9 +6921,11 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\acluster\x18\x03 \x01(\bR\acluster\"5\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\fR\x04node\"#\n" +
+	"\x04node\x18\x02 \x01(\fR\x04node\"S\n" +
 	"\tSubscribe\x12\x16\n" +
-	"\x06buffer\x18\x01 \x01(\tR\x06buffer\"\x1b\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x14\n" +
+	"\x05kinds\x18\x02 \x03(\tR\x05kinds\x12\x18\n" +
+	"\aconfirm\x18\x03 \x01(\bR\aconfirm\"\x1b\n" +
 	"\x05Event\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\" \n" +
 	"\n" +

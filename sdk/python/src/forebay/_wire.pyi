@@ -155,7 +155,10 @@ class StatusReply(Message):
 
 class Subscribe(Message):
     buffer: str
-    def __init__(self, *, buffer: str | None = ...) -> None: ...
+    @property
+    def kinds(self) -> RepeatedScalarFieldContainer[str]: ...
+    confirm: bool
+    def __init__(self, *, buffer: str | None = ..., kinds: Iterable[str] | None = ..., confirm: bool | None = ...) -> None: ...
 
 class Event(Message):
     json: bytes
