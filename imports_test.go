@@ -192,11 +192,11 @@ var layers = []struct {
 	{"cmd/bbbench/stores", []string{"cmd/bbbench/testbed", "cmd/bbbench/process", "cmd/bbbench/report", "flusher/backing/s3", "client/...", "internal/..."}},
 	{"cmd/bbbench/...", []string{"cmd/bbbench/testbed", "cmd/bbbench/process", "cmd/bbbench/report", "client/...", "internal/..."}},
 	{"cmd/bbmount/allocate", []string{"internal/bb"}},
-	{"cmd/bbmount/bufferfs", []string{"cmd/bbmount/allocate", "cmd/bbmount/attr", "cmd/bbmount/errno", "cmd/bbmount/killed", "cmd/bbmount/request", "cmd/bbmount/room", "cmd/bbmount/xattrs", "client/...", "internal/..."}},
+	{"cmd/bbmount/bufferfs", []string{"cmd/bbmount/allocate", "cmd/bbmount/attr", "cmd/bbmount/attrcache", "cmd/bbmount/errno", "cmd/bbmount/kernel", "cmd/bbmount/killed", "cmd/bbmount/request", "cmd/bbmount/room", "cmd/bbmount/sparse", "cmd/bbmount/xattrs", "client/...", "internal/..."}},
 	{"cmd/bbmount/request", []string{"cmd/bbmount/killed", "client/...", "internal/..."}},
 	{"cmd/bbmount/xattrs", []string{"cmd/bbmount/request", "client/...", "internal/..."}},
 	{"cmd/bbmount/fstab", []string{"internal/bb"}},
-	{"cmd/bbmount", []string{"cmd/bbmount/bufferfs", "cmd/bbmount/fstab", "client/...", "internal/..."}},
+	{"cmd/bbmount", []string{"cmd/bbmount/attrcache", "cmd/bbmount/bufferfs", "cmd/bbmount/fstab", "client/...", "internal/..."}},
 	{"cmd/...", []string{"client/...", "rdma/...", "internal/..."}},
 	{"scripts/...", []string{"internal/..."}},
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"log/slog"
 	"math"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"forebay/client"
 	"forebay/client/admin"
+	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/bufferfs"
 	"forebay/internal/bb"
 	"forebay/internal/mounts"
@@ -36,10 +38,6 @@ const (
 	maxRequest    = 1 << 20 // bytes, of a read or write
 	maxBackground = 64      // requests without a waiter yet
 )
-
-// cacheTime is how long the kernel keeps names and attributes. An open sends a request to the
-// daemon even if they are kept.
-const cacheTime = time.Second
 
 // serve mounts a buffer, and serves it until it is unmounted. When ctx ends, it unmounts. If
 // programs have files open, it does so lazily and serves these until they are closed.
@@ -67,6 +65,10 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return mountError(dir, err)
 	}
+	changes := func(ctx context.Context, ready func()) iter.Seq2[admin.Event, error] {
+		return admin.Watch(ctx, c, o.buffer, ready, attrcache.Kinds()...)
+	}
+	go f.Changes(life, changes)
 	o.ready()
 	defer context.AfterFunc(ctx, func() { unmount(dir, o.log) })()
 	server.Wait()
@@ -75,7 +77,7 @@ func serve(ctx context.Context, o options) error {
 }
 
 func (o *options) fuse() *fusefs.Options {
-	keep := cacheTime
+	keep := attrcache.Short // where an answer has no time of its own
 	return &fusefs.Options{
 		EntryTimeout: &keep, AttrTimeout: &keep, NullPermissions: true,
 		MountOptions: fuse.MountOptions{

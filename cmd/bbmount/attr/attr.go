@@ -31,6 +31,22 @@ func Of(in *fuse.SetAttrIn) client.Attr {
 	return a
 }
 
+// Apply changes the attributes of an entry.
+func Apply(e *client.Entry, a client.Attr) {
+	if a.Mode != nil {
+		e.Mode = *a.Mode
+	}
+	if a.UID != nil {
+		e.UID = *a.UID
+	}
+	if a.GID != nil {
+		e.GID = *a.GID
+	}
+	if a.ModTime != nil {
+		e.ModTime = *a.ModTime
+	}
+}
+
 // Type returns the type of an entry as the bits of a mode.
 func Type(e *client.Entry) uint32 {
 	switch e.Type {

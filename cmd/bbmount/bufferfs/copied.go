@@ -1,7 +1,6 @@
 package bufferfs
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/cmd/bbmount/sparse"
 )
 
 // openFile is a file of the client whose opening could be interrupted.
@@ -247,9 +247,6 @@ func (c *copied) empty(ctx context.Context) error {
 	return nil
 }
 
-// copyStep is how much shorten copies at a time.
-const copyStep = 1 << 20
-
 // shorten writes the first bytes of the file as a new generation, since generations do not get
 // shorter. When it fails, the file is as it was.
 func (c *copied) shorten(ctx context.Context, size int64) error {
@@ -265,7 +262,7 @@ func (c *copied) shorten(ctx context.Context, size int64) error {
 	if err != nil {
 		return err
 	}
-	err = copyTo(ctx, size, r.ReadAtContext, w.WriteAtContext)
+	err = sparse.Copy(ctx, size, r.ReadAtContext, w.WriteAtContext)
 	if err == nil {
 		err = w.SyncContext(ctx)
 	}
@@ -275,30 +272,6 @@ func (c *copied) shorten(ctx context.Context, size int64) error {
 	}
 	c.dropReader()
 	c.writing(w, size, time.Now())
-	return nil
-}
-
-// copyTo copies the first size bytes of read. Zeros are left out, where others follow, so that
-// holes stay holes.
-func copyTo(ctx context.Context, size int64, read, write func(context.Context, []byte, int64) (int, error)) error {
-	p, zeros := make([]byte, min(size, copyStep)), make([]byte, min(size, copyStep))
-	for off := int64(0); off < size; off += int64(len(p)) {
-		p = p[:min(int64(len(p)), size-off)]
-		n, err := read(ctx, p, off)
-		if n < len(p) {
-			if err == nil || errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return err
-		}
-		last := off+int64(len(p)) == size
-		if !last && bytes.Equal(p, zeros[:len(p)]) {
-			continue
-		}
-		if _, err := write(ctx, p, off); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
@@ -320,6 +293,7 @@ func (c *copied) release(ctx context.Context) error {
 	if c.w == nil {
 		return nil
 	}
+	at, u := c.n.closing(), c.unsaved()
 	var err error
 	if c.emptied {
 		err = c.sync(ctx) // a close that brings no bytes changes nothing
@@ -332,6 +306,9 @@ func (c *copied) release(ctx context.Context) error {
 		c.w.abort()
 	}
 	c.closed()
+	if err == nil {
+		c.n.closed(at, u)
+	}
 	return err
 }
 

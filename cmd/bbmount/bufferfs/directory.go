@@ -3,6 +3,7 @@ package bufferfs
 import (
 	"context"
 	"errors"
+	"path"
 	"syscall"
 
 	fusefs "github.com/hanwen/go-fuse/v2/fs"
@@ -10,6 +11,7 @@ import (
 
 	"forebay/client"
 	"forebay/cmd/bbmount/attr"
+	"forebay/cmd/bbmount/attrcache"
 )
 
 // directory is an open directory. The kernel calls its methods one after the other. Its offsets
@@ -22,6 +24,7 @@ type directory struct {
 	at    int            // offset of the next entry
 	more  bool           // the daemon may have names after the last one
 	since int64          // changes of the mount when the page was requested
+	seen  attrcache.Seen // this directory then
 	last  *client.Entry  // that Readdirent returned; nil: none
 }
 
@@ -93,7 +96,7 @@ func (d *directory) list(ctx context.Context, i int) error {
 	}
 	defer unshare()
 	p, err := f.pathOf(d.n)
-	d.since = f.changes.Load()
+	d.since, d.seen = f.changes.Load(), f.kept.At(p)
 	if err == nil {
 		d.page, d.more, err = f.b.List(ctx, p, after, 0)
 	}
@@ -129,5 +132,6 @@ func (d *directory) Lookup(ctx context.Context, name string, out *fuse.EntryOut)
 	if d.last == nil || d.last.Name != name || d.n.fsys.changes.Load() != d.since {
 		return d.n.Lookup(ctx, name, out)
 	}
-	return d.n.found(ctx, d.last, before, out), fusefs.OK
+	at := attrcache.Seen{Path: path.Join(d.seen.Path, name), Mark: d.seen.Mark}
+	return d.n.found(ctx, d.last, at, before, out), fusefs.OK
 }

@@ -17,8 +17,12 @@ import (
 
 	"forebay/client"
 	"forebay/cmd/bbmount/allocate"
+	"forebay/cmd/bbmount/attr"
+	"forebay/cmd/bbmount/attrcache"
+	"forebay/cmd/bbmount/kernel"
 	"forebay/cmd/bbmount/request"
 	"forebay/cmd/bbmount/room"
+	"forebay/cmd/bbmount/sparse"
 	"forebay/internal/bb"
 )
 
@@ -54,12 +58,13 @@ type file struct {
 	handles int                 // guarded by use
 	writers int                 // of them, those open for writing; guarded by use
 
+	view kernel.View
+	made attrcache.Made
+
 	state struct {
 		sync.Mutex
-		content content       // nil: it is not open. It changes while use is exclusive
-		last    client.Entry  // of a file without a name
-		told    int64         // the kernel's size; -1: none that is certain
-		cached  bb.Generation // whose bytes the kernel's pages are; 0: unknown
+		content content      // nil: it is not open. It changes while use is exclusive
+		last    client.Entry // of a file without a name
 	}
 }
 
@@ -125,54 +130,8 @@ func (n *node) remember(ctx context.Context) error {
 func (n *node) setLast(a client.Attr) client.Entry {
 	n.state.Lock()
 	defer n.state.Unlock()
-	e := &n.state.last
-	if a.Mode != nil {
-		e.Mode = *a.Mode
-	}
-	if a.UID != nil {
-		e.UID = *a.UID
-	}
-	if a.GID != nil {
-		e.GID = *a.GID
-	}
-	if a.ModTime != nil {
-		e.ModTime = *a.ModTime
-	}
-	return *e
-}
-
-// tell records the size that is reported to the kernel.
-func (n *node) tell(size int64) {
-	n.state.Lock()
-	defer n.state.Unlock()
-	n.state.told = size
-}
-
-// wrote records that the kernel has bytes that are newer than any generation.
-func (n *node) wrote(end int64) {
-	n.state.Lock()
-	defer n.state.Unlock()
-	n.state.cached = 0
-	n.state.told = max(n.state.told, end)
-}
-
-// agree reports whether the kernel's idea of a file agrees with its entry, and whether its
-// pages do. It disagrees at most once in a row.
-func (n *node) agree(e *client.Entry) (size, pages bool) {
-	n.state.Lock()
-	defer n.state.Unlock()
-	size = n.state.told == e.Size || n.state.told < 0
-	n.state.told = e.Size
-	if !size {
-		n.state.told = -1
-		return false, false
-	}
-	pages = e.State != client.StateOpen && n.state.cached == e.Generation
-	n.state.cached = e.Generation
-	if e.State == client.StateOpen { // its generation gets more bytes
-		n.state.cached = 0
-	}
-	return true, pages
+	attr.Apply(&n.state.last, a)
+	return n.state.last
 }
 
 // handle is an open file of a program.
@@ -239,7 +198,7 @@ func (n *node) fresh(ctx context.Context) (keep bool, err error) {
 	case err != nil || n.unsaved() != nil:
 		return false, err
 	}
-	agrees, keep := n.agree(&e)
+	agrees, keep := n.view.Agrees(&e)
 	if !agrees {
 		return false, syscall.ESTALE
 	}
@@ -258,7 +217,7 @@ func (n *node) opened(flags uint32) *handle {
 
 // Create implements open of a file that is not there.
 func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fusefs.Inode, fusefs.FileHandle, uint32, syscall.Errno) {
-	caller := callerOf(ctx)
+	caller := request.Caller(ctx)
 	ctx, done := n.fsys.request(ctx)
 	defer done()
 	inode, h, err := n.create(ctx, name, flags, fs.FileMode(mode).Perm(), caller, out)
@@ -282,6 +241,7 @@ func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.Fi
 	if err != nil {
 		return nil, nil, err
 	}
+	at := f.kept.At(p)
 	w, err := f.make(ctx, p, mode)
 	if err != nil {
 		return nil, nil, err
@@ -302,7 +262,9 @@ func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.Fi
 	inode := n.child(ctx, &e)
 	c := inode.Operations().(*node)
 	c.become(newCopied(c, w, e.ModTime))
+	c.made.Set(&e)
 	c.fill(&e, nil, &out.Attr)
+	c.times(&e, at, out)
 	return inode, c.opened(flags), nil
 }
 
@@ -358,7 +320,7 @@ func (h *handle) Write(ctx context.Context, data []byte, off int64) (uint32, sys
 	}
 	k, err := n.current().writeAt(ctx, data, off)
 	if k > 0 {
-		n.wrote(off + int64(k))
+		n.view.Wrote(off + int64(k))
 		return uint32(k), fusefs.OK // the next write returns the error, if it is still one
 	}
 	return 0, n.fsys.errno(err)
@@ -484,7 +446,7 @@ func (n *node) truncate(ctx context.Context, size int64) error {
 	if err == nil && n.writers == 0 {
 		err = c.release(ctx)
 	}
-	n.wrote(0)
+	n.view.Wrote(0)
 	return n.changed(err)
 }
 
@@ -515,7 +477,7 @@ func (n *node) allocate(ctx context.Context, off, size uint64, mode uint32) erro
 	if _, free, err := room.Of(ctx, n.fsys.c, n.fsys.b.Name()); err != nil || free < p.Room {
 		return cmp.Or(err, error(syscall.ENOSPC))
 	}
-	zeros := make([]byte, min(p.ZeroTo-p.ZeroAt, copyStep))
+	zeros := make([]byte, min(p.ZeroTo-p.ZeroAt, sparse.Step))
 	for at := p.ZeroAt; at < p.ZeroTo && err == nil; at += int64(len(zeros)) {
 		zeros = zeros[:min(int64(len(zeros)), p.ZeroTo-at)]
 		_, err = n.current().writeAt(ctx, zeros, at)
@@ -523,7 +485,7 @@ func (n *node) allocate(ctx context.Context, off, size uint64, mode uint32) erro
 	if err == nil && p.Size > e.Size {
 		err = n.current().truncate(ctx, p.Size)
 	}
-	n.wrote(0)
+	n.view.Wrote(0)
 	return n.changed(err)
 }
 

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"forebay/client"
+	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/errno"
 	"forebay/cmd/bbmount/request"
-	"forebay/cmd/bbmount/room"
 	"forebay/internal/bb"
 )
 
@@ -36,6 +36,8 @@ type FS struct {
 
 	changes atomic.Int64        // of files, counted, since entries that were listed before may be old
 	names   *semaphore.Weighted // 1 by users of a path, allNames by renames of a directory
+	kept    *attrcache.Cache
+	root    *node
 
 	mu struct {
 		sync.Mutex
@@ -51,14 +53,15 @@ func New(ctx context.Context, c *client.Client, buffer string, log *slog.Logger)
 	f := &FS{
 		c: c, b: c.Buffer(buffer), log: log, ctx: ctx,
 		self:  fuse.Owner{Uid: info.UID, Gid: info.GID},
-		names: semaphore.NewWeighted(allNames),
+		names: semaphore.NewWeighted(allNames), kept: attrcache.New(),
 	}
 	f.mu.files, f.mu.open = map[bb.FileID]*node{}, map[*node]struct{}{}
+	f.root = f.newNode(0)
 	return f
 }
 
 // Root returns the directory that is mounted.
-func (f *FS) Root() fusefs.InodeEmbedder { return f.newNode(0) }
+func (f *FS) Root() fusefs.InodeEmbedder { return f.root }
 
 // share keeps directories from being renamed until the returned function is called.
 func (f *FS) share(ctx context.Context) (func(), error) {
@@ -127,22 +130,6 @@ func (f *FS) Close() {
 			f.log.Error("closing a file at the end of the mount", "err", err)
 		}
 	}
-}
-
-// blockSize is the unit of statfs, and the size of reads and writes that programs are advised to
-// use.
-const blockSize = 4096
-
-// statfs returns the capacity of the buffer and the part of it that is not dirty.
-func (f *FS) statfs(ctx context.Context, out *fuse.StatfsOut) error {
-	total, free, err := room.Of(ctx, f.c, f.b.Name())
-	if err != nil {
-		return err
-	}
-	*out = fuse.StatfsOut{Bsize: blockSize, Frsize: blockSize, NameLen: bb.MaxName}
-	out.Blocks, out.Bfree = uint64(total/blockSize), uint64(free/blockSize)
-	out.Bavail = out.Bfree
-	return nil
 }
 
 // request returns the context of one request of the kernel. Call the returned function when it is answered.

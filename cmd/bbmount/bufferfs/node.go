@@ -13,7 +13,9 @@ import (
 
 	"forebay/client"
 	"forebay/cmd/bbmount/attr"
+	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/request"
+	"forebay/cmd/bbmount/room"
 	"forebay/cmd/bbmount/xattrs"
 	"forebay/internal/bb"
 )
@@ -43,22 +45,21 @@ func (f *FS) newNode(id bb.FileID) *node {
 }
 
 var (
-	_ fusefs.NodeLookuper       = (*node)(nil)
-	_ fusefs.NodeGetattrer      = (*node)(nil)
-	_ fusefs.NodeSetattrer      = (*node)(nil)
-	_ fusefs.NodeMkdirer        = (*node)(nil)
-	_ fusefs.NodeMknoder        = (*node)(nil)
-	_ fusefs.NodeSymlinker      = (*node)(nil)
-	_ fusefs.NodeReadlinker     = (*node)(nil)
-	_ fusefs.NodeLinker         = (*node)(nil)
-	_ fusefs.NodeUnlinker       = (*node)(nil)
-	_ fusefs.NodeRmdirer        = (*node)(nil)
-	_ fusefs.NodeRenamer        = (*node)(nil)
-	_ fusefs.NodeStatfser       = (*node)(nil)
-	_ fusefs.NodeCreater        = (*node)(nil)
-	_ fusefs.NodeOpener         = (*node)(nil)
-	_ fusefs.NodeOpendirHandler = (*node)(nil)
-	_ fusefs.NodeOnForgetter    = (*node)(nil)
+	_ fusefs.NodeLookuper    = (*node)(nil)
+	_ fusefs.NodeGetattrer   = (*node)(nil)
+	_ fusefs.NodeSetattrer   = (*node)(nil)
+	_ fusefs.NodeMkdirer     = (*node)(nil)
+	_ fusefs.NodeMknoder     = (*node)(nil)
+	_ fusefs.NodeSymlinker   = (*node)(nil)
+	_ fusefs.NodeReadlinker  = (*node)(nil)
+	_ fusefs.NodeLinker      = (*node)(nil)
+	_ fusefs.NodeUnlinker    = (*node)(nil)
+	_ fusefs.NodeRmdirer     = (*node)(nil)
+	_ fusefs.NodeRenamer     = (*node)(nil)
+	_ fusefs.NodeStatfser    = (*node)(nil)
+	_ fusefs.NodeCreater     = (*node)(nil)
+	_ fusefs.NodeOpener      = (*node)(nil)
+	_ fusefs.NodeOnForgetter = (*node)(nil)
 )
 
 // path is the node's path. fsys.mu is locked.
@@ -151,19 +152,23 @@ func (n *node) lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fu
 	if err != nil {
 		return nil, err
 	}
-	before := n.childNode(name).unsaved()
-	e, err := f.b.Stat(ctx, p)
-	if err != nil {
-		return nil, err
+	before, at := n.childNode(name).unsaved(), f.kept.At(p)
+	e, _, ok := f.kept.Get(p)
+	if !ok || !e.IsDir() {
+		if e, err = f.b.Stat(ctx, p); err != nil {
+			return nil, err
+		}
 	}
-	return n.found(ctx, &e, before, out), nil
+	return n.found(ctx, &e, at, before, out), nil
 }
 
 // found answers with an entry of the directory n. Before is the unsaved state of its file before
 // the daemon's answer.
-func (n *node) found(ctx context.Context, e *client.Entry, before *unsaved, out *fuse.EntryOut) *fusefs.Inode {
+func (n *node) found(ctx context.Context, e *client.Entry, at attrcache.Seen, before *unsaved, out *fuse.EntryOut) *fusefs.Inode {
 	inode := n.child(ctx, e)
-	inode.Operations().(*node).fill(e, before, &out.Attr)
+	c := inode.Operations().(*node)
+	c.fill(e, before, &out.Attr)
+	c.times(e, at, out)
 	return inode
 }
 
@@ -176,9 +181,9 @@ func (n *node) fill(e *client.Entry, before *unsaved, out *fuse.Attr) {
 	} else if before != nil {
 		size, mtime = before.size, before.mtime
 	}
-	n.tell(size)
+	n.view.Tell(size)
 	out.Size, out.Blocks = uint64(size), uint64(size+511)/512
-	out.Blksize = blockSize
+	out.Blksize = room.BlockSize
 	out.Owner = fuse.Owner{Uid: e.UID, Gid: e.GID}
 	out.Nlink = 1
 	out.Mode = uint32(e.Mode.Perm()) | attr.Type(e)
@@ -190,10 +195,11 @@ func (n *node) Getattr(ctx context.Context, _ fusefs.FileHandle, out *fuse.AttrO
 	ctx, done := n.fsys.request(ctx)
 	defer done()
 	before := n.unsaved()
-	e, err := n.stat(ctx)
+	e, keep, err := n.known(ctx)
 	if err != nil {
 		return n.fsys.errno(err)
 	}
+	out.SetTimeout(keep)
 	n.fill(&e, before, &out.Attr)
 	if n.isUnlinked() {
 		out.Nlink = 0
@@ -307,6 +313,7 @@ func (n *node) setAttr(ctx context.Context, a client.Attr) (client.Entry, error)
 	if err != nil {
 		return client.Entry{}, err
 	}
+	n.made.Set(nil)
 	return n.fsys.setAttr(ctx, p, a)
 }
 
@@ -319,6 +326,7 @@ func (f *FS) setAttr(ctx context.Context, p string, a client.Attr) (e client.Ent
 		return err
 	})
 	f.changes.Add(1)
+	f.kept.Drop(p)
 	return e, err
 }
 
@@ -339,16 +347,9 @@ func (f *FS) give(ctx context.Context, p string, caller fuse.Owner, mode *fs.Fil
 	return err
 }
 
-func callerOf(ctx context.Context) fuse.Owner {
-	if c, ok := fuse.FromContext(ctx); ok {
-		return c.Owner
-	}
-	return fuse.Owner{}
-}
-
 // Mkdir implements mkdir.
 func (n *node) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
-	caller := callerOf(ctx)
+	caller := request.Caller(ctx)
 	ctx, done := n.fsys.request(ctx)
 	defer done()
 	inode, err := n.mkdir(ctx, name, fs.FileMode(mode).Perm(), caller, out)
@@ -381,11 +382,12 @@ func (n *node) mkdir(ctx context.Context, name string, mode fs.FileMode, caller 
 	if err := f.give(ctx, p, caller, nil); err != nil {
 		return nil, err
 	}
+	at := f.kept.At(p)
 	e, err := f.b.Stat(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	return n.found(ctx, &e, nil, out), nil
+	return n.found(ctx, &e, at, nil, out), nil
 }
 
 // Link refuses hard links.
@@ -416,6 +418,7 @@ func (n *node) remove(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
+		defer f.kept.Drop(p)
 		return request.Settle(ctx, func(repeated bool) error {
 			err := f.b.Remove(ctx, p)
 			if repeated && client.KindOf(err) == client.ErrNotFound {
@@ -524,6 +527,7 @@ func (m *move) carryOut(ctx context.Context, source *node) error {
 		}
 		return rename(ctx, from, to)
 	})
+	f.kept.Clear()
 	if err == nil {
 		f.link(source, m.to, m.newName)
 	}
@@ -541,5 +545,5 @@ func (f *FS) isAt(ctx context.Context, p string, n *node) bool {
 func (n *node) Statfs(ctx context.Context, out *fuse.StatfsOut) syscall.Errno {
 	ctx, done := n.fsys.request(ctx)
 	defer done()
-	return n.fsys.errno(n.fsys.statfs(ctx, out))
+	return n.fsys.errno(room.Statfs(ctx, n.fsys.c, n.fsys.b.Name(), out))
 }

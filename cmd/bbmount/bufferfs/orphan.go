@@ -5,6 +5,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"forebay/cmd/bbmount/sparse"
 )
 
 // orphan is the content of a file that is open and has no name any more. The daemon keeps its old
@@ -51,7 +53,7 @@ func (o *orphan) own(ctx context.Context) error {
 	}
 	err = os.Remove(scratch.Name())
 	if err == nil {
-		err = copyTo(ctx, o.unsaved().size, o.base.ReadAtContext,
+		err = sparse.Copy(ctx, o.unsaved().size, o.base.ReadAtContext,
 			func(_ context.Context, p []byte, off int64) (int, error) { return scratch.WriteAt(p, off) })
 	}
 	if err != nil {

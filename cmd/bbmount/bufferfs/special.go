@@ -14,7 +14,7 @@ import (
 
 // Symlink implements symlink.
 func (n *node) Symlink(ctx context.Context, target, name string, out *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
-	caller := callerOf(ctx)
+	caller := request.Caller(ctx)
 	ctx, done := n.fsys.request(ctx)
 	defer done()
 	inode, err := n.special(ctx, name, caller, out, func(p string) error { return n.fsys.b.Symlink(ctx, target, p) },
@@ -33,7 +33,7 @@ func (n *node) Readlink(ctx context.Context) ([]byte, syscall.Errno) {
 // Mknod implements mkfifo, bind of a socket, and mknod of a file. Device nodes are refused. A buffer
 // has none.
 func (n *node) Mknod(ctx context.Context, name string, mode, _ uint32, out *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
-	caller, perm := callerOf(ctx), fs.FileMode(mode).Perm()
+	caller, perm := request.Caller(ctx), fs.FileMode(mode).Perm()
 	ctx, done := n.fsys.request(ctx)
 	defer done()
 	typ := client.TypeFIFO
@@ -93,9 +93,10 @@ func (n *node) special(ctx context.Context, name string, caller fuse.Owner, out 
 	if err != nil {
 		return nil, err
 	}
+	at := f.kept.At(p)
 	e, err := f.b.Stat(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	return n.found(ctx, &e, nil, out), nil
+	return n.found(ctx, &e, at, nil, out), nil
 }

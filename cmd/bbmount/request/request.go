@@ -44,3 +44,11 @@ func Settle(ctx context.Context, do func(repeated bool) error) error {
 		}
 	}
 }
+
+// Caller returns the user whose program made a request of the kernel.
+func Caller(ctx context.Context) fuse.Owner {
+	if c, ok := fuse.FromContext(ctx); ok {
+		return c.Owner
+	}
+	return fuse.Owner{}
+}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
+
 	"forebay/client"
 	"forebay/client/admin"
 	"forebay/internal/bb"
@@ -38,4 +40,19 @@ func Of(ctx context.Context, c *client.Client, buffer string) (total, free int64
 		}
 	}
 	return total, free, nil
+}
+
+// BlockSize is the unit of statfs, and the size of reads and writes that programs are advised to use.
+const BlockSize = 4096
+
+// Statfs returns the capacity of a buffer, and the part of it that is not dirty, as statfs(2) has them.
+func Statfs(ctx context.Context, c *client.Client, buffer string, out *fuse.StatfsOut) error {
+	total, free, err := Of(ctx, c, buffer)
+	if err != nil {
+		return err
+	}
+	*out = fuse.StatfsOut{Bsize: BlockSize, Frsize: BlockSize, NameLen: bb.MaxName}
+	out.Blocks, out.Bfree = uint64(total/BlockSize), uint64(free/BlockSize)
+	out.Bavail = out.Bfree
+	return nil
 }

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/client"
+	"forebay/client/admin"
+	"forebay/cmd/bbmount/attrcache"
+	"forebay/internal/bbdtest"
+	"forebay/internal/clusterkey"
+)
+
+// newCluster starts two daemons. The buffer is mounted at the first one. It returns the buffer as the other one has it.
+func newCluster(t *testing.T) (*mounted, *client.Buffer) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("what works here are processes of their own")
+	}
+	needRoot(t)
+	key := filepath.Join(t.TempDir(), "key")
+	check(t, os.WriteFile(key, append(clusterkey.New(), '\n'), 0o600))
+	port := func() string { return bbdtest.FreePort(t, "127.0.0.1") }
+	server, gossip := port(), []string{port(), port()}
+	bbdtest.Start(t, "--name", "n0", "--memory", "64MiB", "--nats-embedded-listen", server)
+	var nodes []*bbdtest.Daemon
+	for i, at := range gossip {
+		d := bbdtest.New(t, "--name", fmt.Sprint("n", i+1), "--memory", "128MiB", "--listen-tcp", "127.0.0.1:0", "--key-file", key,
+			"--cluster-listen", at, "--cluster-join", strings.Join(gossip, ","))
+		d.Env = []string{"FOREBAY_NATS_URL=nats://" + server}
+		nodes = append(nodes, d)
+	}
+	bbdtest.StartAll(t, nodes...)
+	m := &mounted{Daemon: nodes[0], dir: t.TempDir(), log: &log{}}
+	var buffers []*client.Buffer
+	for _, d := range nodes {
+		c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + d.Socket})
+		check(t, err)
+		t.Cleanup(func() { c.Close() })
+		if len(buffers) == 0 {
+			_, err = admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b", Mode: 0o777})
+			check(t, err)
+		}
+		buffers = append(buffers, c.Buffer("b"))
+	}
+	m.b = buffers[0]
+	m.mount(t)
+	return m, buffers[1]
+}
+
+// TestKernelCaches changes entries at another node. The kernel keeps attributes and names for long, and drops them when
+// others change them.
+func TestKernelCaches(t *testing.T) {
+	t.Parallel()
+	m, other := newCluster(t)
+	f := filepath.Join(m.dir, "d", "f")
+	check(t, os.Mkdir(filepath.Dir(f), 0o755))
+	write(t, f, "one")
+	keptLong(t, m, f)
+
+	soon := func(what string, done func() bool) {
+		t.Helper()
+		began := time.Now()
+		waitFor(t, what, done)
+		if d := time.Since(began); d > attrcache.Long/2 {
+			t.Errorf("%s: after %v, when the kernel asked by itself", what, d)
+		}
+	}
+	stat(t, f)
+	check(t, other.WriteFile(t.Context(), "d/f", []byte("longer"), 0))
+	soon("the size of another's commit", func() bool { return stat(t, f).Size == 6 })
+	holds(t, f, "longer")
+	mode := fs.FileMode(0o604)
+	_, err := other.SetAttr(t.Context(), "d/f", client.Attr{Mode: &mode})
+	check(t, err)
+	soon("another's chmod", func() bool { return stat(t, f).Mode&0o777 == 0o604 })
+	w, err := other.OpenFile(t.Context(), "d/f", client.OpenOptions{Write: true})
+	check(t, err)
+	defer w.Abort()
+	_, err = w.WriteAt([]byte("!"), 6)
+	check(t, err)
+	check(t, w.Sync())
+	soon("the size of another's sync", func() bool { return stat(t, f).Size == 7 })
+	check(t, w.Close())
+	check(t, other.Rename(t.Context(), "d/f", "d/g"))
+	soon("the old name is free", func() bool {
+		created, err := os.OpenFile(f, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err == nil {
+			err = created.Close()
+		}
+		return err == nil
+	})
+	was := stat(t, f).Ino
+	check(t, other.Rename(t.Context(), "d/g", "d/f"))
+	soon("the name is another file's", func() bool { st := stat(t, f); return st.Ino != was && st.Size == 7 })
+	check(t, other.Remove(t.Context(), "d/f"))
+	soon("the name is gone", func() bool {
+		var st unix.Stat_t
+		return unix.Stat(f, &st) == syscall.ENOENT
+	})
+	holdsNo(t, filepath.Dir(f))
+}
+
+func holdsNo(t *testing.T, dir string) {
+	t.Helper()
+	if names, err := os.ReadDir(dir); err != nil || len(names) > 0 {
+		t.Errorf("the directory has %v: %v", names, err)
+	}
+}
+
+// keptLong checks that attributes are answered without the daemon when the short time is over. The stream of changes may
+// not hold at first.
+func keptLong(t *testing.T, m *mounted, path string) {
+	t.Helper()
+	waitFor(t, "attributes are kept without a daemon", func() bool {
+		stat(t, path)
+		time.Sleep(3 * attrcache.Short / 2) // the time itself is what is tested
+		m.Pause()
+		defer m.Resume()
+		answered := make(chan error, 1)
+		go func() {
+			var st unix.Stat_t
+			answered <- unix.Stat(path, &st)
+		}()
+		select {
+		case err := <-answered:
+			check(t, err)
+			return true
+		case <-time.After(2 * time.Second):
+			return false
+		}
+	})
+}

@@ -1,0 +1,83 @@
+// Package kernel has what the kernel keeps of a mount: names, attributes, sizes and pages. It drops what others have
+// changed. It must never depend on the content of a file.
+package kernel
+
+import (
+	"context"
+	"strings"
+
+	fusefs "github.com/hanwen/go-fuse/v2/fs"
+
+	"forebay/client"
+)
+
+// Tree are the kernel's names, of which changes of others are dropped.
+type Tree struct {
+	Root *fusefs.Inode
+	Stat func(ctx context.Context, path string) (client.Entry, error)
+}
+
+// writing is a node whose uncommitted bytes make its attributes.
+type writing interface{ Writing() bool }
+
+// find returns the inode at a path, nil if the kernel has none.
+func (t *Tree) find(path string) *fusefs.Inode {
+	in := t.Root
+	for name := range strings.SplitSeq(path, "/") {
+		if in != nil && name != "" {
+			in = in.GetChild(name)
+		}
+	}
+	return in
+}
+
+// attributes is the offset that stands for no bytes in the kernel's notification.
+const attributes = -1
+
+// Changed drops the attributes at a path.
+func (t *Tree) Changed(path string) {
+	in := t.find(path)
+	if in == nil {
+		return
+	}
+	if w, ok := in.Operations().(writing); ok && w.Writing() {
+		return // an event of this mount's own commit comes before its answer
+	}
+	in.NotifyContent(attributes, 0) // an inode that the kernel has forgotten is no error
+}
+
+// Moved drops the attributes at a path, and the name if it leads elsewhere. The name of a directory is dropped only if
+// it leads nowhere, since that unmounts what is mounted below it.
+func (t *Tree) Moved(ctx context.Context, path string) {
+	in := t.find(path)
+	if in == nil {
+		return
+	}
+	in.NotifyContent(attributes, 0)
+	e, err := t.Stat(ctx, path)
+	gone := client.KindOf(err) == client.ErrNotFound
+	if gone || !in.IsDir() && (err != nil || uint64(e.File) != in.StableAttr().Ino) {
+		dropName(in)
+	}
+}
+
+// Below drops the attributes below a path, "" for all, and the names of files.
+func (t *Tree) Below(path string) {
+	left := []*fusefs.Inode{t.find(path)}
+	for ; len(left) > 0 && left[0] != nil; left = left[1:] {
+		in := left[0]
+		in.NotifyContent(attributes, 0)
+		if !in.IsDir() {
+			dropName(in)
+		}
+		for _, c := range in.Children() {
+			left = append(left, c)
+		}
+	}
+}
+
+func dropName(in *fusefs.Inode) {
+	if name, dir := in.Parent(); dir != nil {
+		dir.NotifyEntry(name)
+	}
+}

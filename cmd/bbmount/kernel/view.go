@@ -1,0 +1,49 @@
+package kernel
+
+import (
+	"sync"
+
+	"forebay/client"
+	"forebay/internal/bb"
+)
+
+// View is the kernel's idea of a file. Its methods may be called concurrently.
+type View struct {
+	mu   sync.Mutex
+	told int64         // the kernel's size; -1: none that is certain
+	of   bb.Generation // whose bytes the kernel's pages are; 0: unknown
+}
+
+// Tell records the size that is reported to the kernel.
+func (v *View) Tell(size int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.told = size
+}
+
+// Wrote records that the kernel has bytes that are newer than any generation.
+func (v *View) Wrote(end int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.of = 0
+	v.told = max(v.told, end)
+}
+
+// Agrees reports whether the view of a file agrees with its entry, and whether its pages do. It disagrees at most once
+// in a row.
+func (v *View) Agrees(e *client.Entry) (size, pages bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	size = v.told == e.Size || v.told < 0
+	v.told = e.Size
+	if !size {
+		v.told = -1
+		return false, false
+	}
+	pages = e.State != client.StateOpen && v.of == e.Generation
+	v.of = e.Generation
+	if e.State == client.StateOpen { // its generation gets more bytes
+		v.of = 0
+	}
+	return true, pages
+}
