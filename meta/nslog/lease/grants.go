@@ -62,7 +62,7 @@ type Grants struct {
 type session struct {
 	reader  Reader
 	number  uint64
-	end     time.Time // by the monotonic clock
+	end     time.Time // by the monotonic clock; it does not change while revocations are under way
 	dirs    map[bb.DirID]struct{}
 	pending int // revocations under way; while there are any, nothing is granted
 }
@@ -122,10 +122,11 @@ func (g *Grants) Grant(r Reader, dir bb.DirID) Grant {
 	if term <= 0 || s.pending > 0 {
 		return Grant{}
 	}
-	g.note(now, s, dir)
+	// Before revocations begin, since each lasts until the end that it finds.
 	if end := now.Add(term + term/driftShare); end.After(s.end) {
 		s.end = end
 	}
+	g.note(now, s, dir)
 	return Grant{s.number, term}
 }
 
