@@ -171,7 +171,7 @@ func TestManyReadEvicted(t *testing.T) {
 // A flush replaces a file's object while a reader has it open. Later reads are of the new one.
 func TestReadReplacedObject(t *testing.T) {
 	t.Parallel()
-	for _, codec := range []string{"", "zstd"} {
+	for _, codec := range codecs {
 		t.Run("codec "+codec, func(t *testing.T) {
 			n := startNode(t, nil)
 			c := n.dial()

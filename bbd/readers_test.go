@@ -100,7 +100,7 @@ func storedAlone(t *testing.T, n *node, spec admin.BufferSpec, content []byte) (
 // written in part, flushed, and read again after restarts.
 func TestFileLargerThanMemory(t *testing.T) {
 	t.Parallel()
-	for _, codec := range []string{"", "zstd"} {
+	for _, codec := range codecs {
 		t.Run("codec "+codec, func(t *testing.T) {
 			n := startNode(t, func(*bbd.Config) {})
 			content := random(tooLarge)
