@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"context"
+	"path"
 	"strings"
 
 	fusefs "github.com/hanwen/go-fuse/v2/fs"
@@ -21,10 +22,10 @@ type Tree struct {
 type writing interface{ Writing() bool }
 
 // find returns the inode at a path, nil if the kernel has none.
-func (t *Tree) find(path string) *fusefs.Inode {
+func (t *Tree) find(at string) *fusefs.Inode {
 	in := t.Root
-	for name := range strings.SplitSeq(path, "/") {
-		if in != nil && name != "" {
+	for name := range strings.SplitSeq(at, "/") {
+		if in != nil && name != "" && name != "." {
 			in = in.GetChild(name)
 		}
 	}
@@ -48,36 +49,40 @@ func (t *Tree) Changed(path string) {
 
 // Moved drops the attributes at a path, and the name if it leads elsewhere. The name of a directory is dropped only if
 // it leads nowhere, since that unmounts what is mounted below it.
-func (t *Tree) Moved(ctx context.Context, path string) {
-	in := t.find(path)
+func (t *Tree) Moved(ctx context.Context, at string) {
+	in := t.find(at)
 	if in == nil {
 		return
 	}
 	in.NotifyContent(attributes, 0)
-	e, err := t.Stat(ctx, path)
+	e, err := t.Stat(ctx, at)
 	gone := client.KindOf(err) == client.ErrNotFound
 	if gone || !in.IsDir() && (err != nil || uint64(e.File) != in.StableAttr().Ino) {
-		dropName(in)
+		t.dropName(at)
 	}
 }
 
 // Below drops the attributes below a path, "" for all, and the names of files.
-func (t *Tree) Below(path string) {
-	left := []*fusefs.Inode{t.find(path)}
+func (t *Tree) Below(at string) {
+	left := []*fusefs.Inode{t.find(at)}
+	if left[0] != nil && !left[0].IsDir() {
+		t.dropName(at)
+	}
 	for ; len(left) > 0 && left[0] != nil; left = left[1:] {
 		in := left[0]
 		in.NotifyContent(attributes, 0)
-		if !in.IsDir() {
-			dropName(in)
-		}
-		for _, c := range in.Children() {
+		for name, c := range in.Children() {
+			if !c.IsDir() {
+				in.NotifyEntry(name)
+			}
 			left = append(left, c)
 		}
 	}
 }
 
-func dropName(in *fusefs.Inode) {
-	if name, dir := in.Parent(); dir != nil {
-		dir.NotifyEntry(name)
+// dropName drops one name of an inode, which has a second one if it was found there after a rename by others.
+func (t *Tree) dropName(name string) {
+	if dir := t.find(path.Dir(name)); dir != nil {
+		dir.NotifyEntry(path.Base(name))
 	}
 }
