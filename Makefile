@@ -159,9 +159,9 @@ test-with-apps: build-go
 	@scripts/maven.sh -Papps package
 
 .PHONY: test-mount
-test-mount: ## Run suites of file systems on a mount: fsx, pjdfstest, fio, dbench, stress-ng, rsync, as root (part of soak)
+test-mount: ## Run suites of file systems on a mount: fsx, pjdfstest, fio, dbench, stress-ng, rsync, MPI-IO, HDF5, as root (part of soak)
 	@if suites=$$(scripts/mount-suites.sh); then \
-		PATH="$$suites:$$PATH" go test -tags $(TAGS),suites -count 1 -timeout $(TIMEOUT) -v -run 'TestFsx|TestFio|TestDbench|TestRsync|TestStress|TestPjdfstest' ./cmd/bbmount; \
+		PATH="$$suites:$$PATH" go test -tags $(TAGS),suites -count 1 -timeout $(TIMEOUT) -v -run 'TestFsx|TestFio|TestDbench|TestRsync|TestStress|TestPjdfstest|TestParallelHDF5' ./cmd/bbmount; \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: no suites are run on a mount."; fi
 
 .PHONY: test-spark

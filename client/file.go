@@ -445,6 +445,17 @@ func (f *File) copyTo(w io.Writer) (total int64, err error) {
 	}
 }
 
+// Extend grows the file to size bytes, if it is shorter, as ftruncate(2) does: its last byte is a zero, and the
+// others that nobody has written read as zeros. The next commit brings it. Bytes that other writers have committed
+// until then stay.
+func (f *File) Extend(size int64) error {
+	if err := f.beginWrite("extend"); err != nil {
+		return err
+	}
+	defer f.turn.Unlock()
+	return f.w.Extend(size)
+}
+
 // Sync commits the file's writes. When Sync returns, they are visible to others and survive this
 // process and the daemon's death. When it fails it may be called again.
 func (f *File) Sync() error {

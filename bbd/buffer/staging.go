@@ -7,7 +7,6 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
-	"forebay/bbd/dedup"
 	"forebay/bbd/file"
 	"forebay/bbd/owner"
 	"forebay/bbd/readcache"
@@ -100,7 +99,7 @@ type stagingFile struct {
 
 // Close shows the generation.
 func (f stagingFile) Close(ctx context.Context, mtime time.Time) error {
-	_, err := f.File.Close(ctx, dedup.ID{}, nil, mtime)
+	_, err := f.File.Close(ctx, file.Commit{MTime: mtime})
 	return err
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"forebay/bbd/dedup"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/xattr"
@@ -12,17 +11,18 @@ import (
 
 // Close commits extents and takes one writer away. The last one closes the generation. A close that fails may be
 // repeated.
-func (f *File) Close(ctx context.Context, id dedup.ID, extents []store.NewExtent, mtime time.Time) (int64, error) {
+func (f *File) Close(ctx context.Context, c Commit) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable("close"); err != nil {
 		return 0, err // the handle stays open until it is aborted
 	}
+	extents := c.extents(f.visibleSize())
 	if f.state.records(len(extents)) {
-		if err := f.recordOnce(ctx, id, extents); err != nil {
+		if err := f.recordOnce(ctx, c.ID, extents); err != nil {
 			return 0, err
 		}
-		f.entry.MTime = mtime
+		f.entry.MTime = c.MTime
 	}
 	f.state.closed = true
 	next := f.state.closing()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"forebay/bbd/dedup"
@@ -11,19 +12,37 @@ import (
 	"forebay/internal/bb"
 )
 
+// Commit is a writer's change of a file.
+type Commit struct {
+	ID      dedup.ID          // of a commit that may be repeated
+	Extents []store.NewExtent // in the order written: later ones win
+	// Last is the last byte of the least size that the file has afterwards, a zero. It is dropped if the file
+	// has that size already, so that it lies over no byte of another writer. Empty: Extents decide.
+	Last  []store.NewExtent
+	MTime time.Time
+}
+
+// extents are those that change a file of a size.
+func (c *Commit) extents(size int64) []store.NewExtent {
+	if len(c.Last) == 0 || c.Last[0].FileOffset < size {
+		return c.Extents
+	}
+	return slices.Concat(c.Last, c.Extents)
+}
+
 // Commit makes extents part of the file and returns its size. They are visible and
 // survive this daemon's death when it returns. A commit that is repeated is carried out
 // once.
-func (f *File) Commit(ctx context.Context, id dedup.ID, extents []store.NewExtent, mtime time.Time) (int64, error) {
+func (f *File) Commit(ctx context.Context, c Commit) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable("sync"); err != nil {
 		return 0, err
 	}
-	if err := f.recordOnce(ctx, id, extents); err != nil {
+	if err := f.recordOnce(ctx, c.ID, c.extents(f.visibleSize())); err != nil {
 		return 0, err
 	}
-	f.entry.MTime = mtime
+	f.entry.MTime = c.MTime
 	if err := f.publishSynced(ctx); err != nil {
 		return 0, err
 	}

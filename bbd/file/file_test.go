@@ -268,15 +268,15 @@ func TestOrder(t *testing.T) {
 			w.second = c.second
 			f := w.open("x")
 			w.want("open", "")
-			if _, err := f.Commit(t.Context(), dedup.ID{Writer: 1, Number: 1}, extent(10), time.Now()); err != nil {
+			if _, err := f.Commit(t.Context(), Commit{ID: dedup.ID{Writer: 1, Number: 1}, Extents: extent(10), MTime: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
 			w.want("commit", c.commit)
-			if _, err := f.Commit(t.Context(), dedup.ID{Writer: 1, Number: 1}, extent(10), time.Now()); err != nil {
+			if _, err := f.Commit(t.Context(), Commit{ID: dedup.ID{Writer: 1, Number: 1}, Extents: extent(10), MTime: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
 			w.want("the same commit again", "")
-			size, err := f.Close(t.Context(), dedup.ID{Writer: 1, Number: 2}, extent(20), time.Now())
+			size, err := f.Close(t.Context(), Commit{ID: dedup.ID{Writer: 1, Number: 2}, Extents: extent(20), MTime: time.Now()})
 			if err != nil || size != 20 {
 				t.Fatalf("closed with %d bytes, %v", size, err)
 			}
@@ -298,7 +298,7 @@ func TestRereplicate(t *testing.T) {
 	w := newWorld(t)
 	w.second = "n2"
 	f := w.open("x")
-	if _, err := f.Commit(t.Context(), dedup.ID{}, extent(10), time.Now()); err != nil {
+	if _, err := f.Commit(t.Context(), Commit{Extents: extent(10), MTime: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	w.took()
@@ -318,18 +318,18 @@ func TestFailedClose(t *testing.T) {
 	w := newWorld(t)
 	f := w.open("x")
 	w.failPut = bb.E(bb.Unavailable, "put", "x", "no answer")
-	if _, err := f.Close(t.Context(), dedup.ID{Writer: 1, Number: 1}, extent(10), time.Now()); bb.KindOf(err) != bb.Unavailable {
+	if _, err := f.Close(t.Context(), Commit{ID: dedup.ID{Writer: 1, Number: 1}, Extents: extent(10), MTime: time.Now()}); bb.KindOf(err) != bb.Unavailable {
 		t.Fatalf("the close ends with %v", err)
 	}
 	if n := f.Writers(); n != 1 {
 		t.Errorf("%d writers", n)
 	}
 	w.took()
-	if _, err := f.Close(t.Context(), dedup.ID{Writer: 1, Number: 1}, extent(10), time.Now()); err != nil {
+	if _, err := f.Close(t.Context(), Commit{ID: dedup.ID{Writer: 1, Number: 1}, Extents: extent(10), MTime: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	w.want("close", "entry open=false size=10, identify closed=true, seal, queue x size=10")
-	if _, err := f.Close(t.Context(), dedup.ID{Writer: 1, Number: 1}, nil, time.Now()); bb.KindOf(err) != bb.Invalid {
+	if _, err := f.Close(t.Context(), Commit{ID: dedup.ID{Writer: 1, Number: 1}, MTime: time.Now()}); bb.KindOf(err) != bb.Invalid {
 		t.Errorf("a second close ends with %v", err)
 	}
 }
@@ -353,7 +353,7 @@ func TestTwoWriters(t *testing.T) {
 	if f != g {
 		t.Fatal("two generations of a file are open")
 	}
-	if _, err := f.Close(t.Context(), dedup.ID{Writer: 1, Number: 1}, extent(10), time.Now()); err != nil {
+	if _, err := f.Close(t.Context(), Commit{ID: dedup.ID{Writer: 1, Number: 1}, Extents: extent(10), MTime: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	w.want("first close", "record 1, entry open=true size=0, identify closed=false")
@@ -370,7 +370,7 @@ func TestSuperseded(t *testing.T) {
 	w.entries[bb.Place{Dir: bb.RootDir, Name: "x"}] = bb.Entry{
 		Parent: bb.RootDir, Name: "x", Type: bb.TypeFile, File: 9, Generation: 9, Open: true, Holders: []bb.NodeID{"n2"}, UID: 1000, GID: 1000, Mode: 0o600,
 	}
-	_, err := f.Commit(t.Context(), dedup.ID{Writer: 1, Number: 1}, extent(10), time.Now())
+	_, err := f.Commit(t.Context(), Commit{ID: dedup.ID{Writer: 1, Number: 1}, Extents: extent(10), MTime: time.Now()})
 	if !errors.Is(err, ErrSuperseded) {
 		t.Fatalf("the commit ends with %v", err)
 	}
@@ -378,7 +378,7 @@ func TestSuperseded(t *testing.T) {
 	if n := w.files.Count(); n != 0 {
 		t.Errorf("%d files are open", n)
 	}
-	if _, err := f.Close(t.Context(), dedup.ID{Writer: 1, Number: 1}, extent(10), time.Now()); !errors.Is(err, ErrSuperseded) {
+	if _, err := f.Close(t.Context(), Commit{ID: dedup.ID{Writer: 1, Number: 1}, Extents: extent(10), MTime: time.Now()}); !errors.Is(err, ErrSuperseded) {
 		t.Errorf("the close ends with %v", err)
 	}
 	_, err = w.files.Open(t.Context(), user, OpenOptions{Path: "x", Create: true})
@@ -396,10 +396,10 @@ func TestRemovedAndRenamed(t *testing.T) {
 	unlock := w.files.Lock(y, x)
 	w.files.Move(x, y, "y") // over the other one
 	unlock()
-	if _, err := g.Commit(t.Context(), dedup.ID{}, extent(10), time.Now()); bb.KindOf(err) != bb.NotFound {
+	if _, err := g.Commit(t.Context(), Commit{Extents: extent(10), MTime: time.Now()}); bb.KindOf(err) != bb.NotFound {
 		t.Errorf("a commit to a file that was replaced ends with %v", err)
 	}
-	if _, err := f.Close(t.Context(), dedup.ID{}, extent(10), time.Now()); err != nil {
+	if _, err := f.Close(t.Context(), Commit{Extents: extent(10), MTime: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	w.want("close", "record 1, entry open=false size=10, identify closed=true, seal, queue y size=10")
@@ -469,7 +469,7 @@ func TestReopened(t *testing.T) {
 					return
 				}
 				w.want("after the grace period", "")
-				if _, err := f.Close(t.Context(), dedup.ID{}, nil, time.Now()); err != nil {
+				if _, err := f.Close(t.Context(), Commit{MTime: time.Now()}); err != nil {
 					t.Fatal(err)
 				}
 				w.want("close", "entry open=false size=30, identify closed=true, seal, queue x size=30")
@@ -484,7 +484,7 @@ func TestFinishedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		f := w.open("x")
-		if _, err := f.Commit(t.Context(), dedup.ID{}, extent(10), time.Now()); err != nil {
+		if _, err := f.Commit(t.Context(), Commit{Extents: extent(10), MTime: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		w.took()
@@ -508,7 +508,7 @@ func TestStaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.SetFlushed(bb.Flushed{Size: 10})
-	if _, err := f.Close(t.Context(), dedup.ID{}, nil, time.Now()); err != nil {
+	if _, err := f.Close(t.Context(), Commit{MTime: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	w.want("a whole stage-in", "record 1, entry open=false size=10, seal, clean")
@@ -530,13 +530,13 @@ func TestClosedByWriters(t *testing.T) {
 	}
 	commit := func(f *File) {
 		t.Helper()
-		if _, err := f.Commit(t.Context(), dedup.ID{}, extent(10), time.Now()); err != nil {
+		if _, err := f.Commit(t.Context(), Commit{Extents: extent(10), MTime: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	closes := func(f *File) {
 		t.Helper()
-		if _, err := f.Close(t.Context(), dedup.ID{}, nil, time.Now()); err != nil {
+		if _, err := f.Close(t.Context(), Commit{MTime: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -578,14 +578,14 @@ func TestClosedByWriters(t *testing.T) {
 		}, false},
 		"the close fails at first": {func(x writers, f *File) {
 			x.w.failPut = bb.E(bb.Unavailable, "put", "x", "no answer")
-			if _, err := f.Close(t.Context(), dedup.ID{}, nil, time.Now()); err == nil {
+			if _, err := f.Close(t.Context(), Commit{MTime: time.Now()}); err == nil {
 				x.t.Error("it did not fail")
 			}
 			closes(f)
 		}, true},
 		"the close fails, and its writer leaves": {func(x writers, f *File) {
 			x.w.failPut = bb.E(bb.Unavailable, "put", "x", "no answer")
-			if _, err := f.Close(t.Context(), dedup.ID{}, nil, time.Now()); err == nil {
+			if _, err := f.Close(t.Context(), Commit{MTime: time.Now()}); err == nil {
 				x.t.Error("it did not fail")
 			}
 			f.Abandon(t.Context())

@@ -233,7 +233,7 @@ func (r *File) try(ctx context.Context, id dedup.ID, m *wire.Commit, bytes [][]b
 			return nil, err
 		}
 	}
-	out := &wire.Commit{Handle: r.handle, Close: m.Close, Abort: m.Abort, MtimeNs: m.MtimeNs, Writer: id.Writer, Number: id.Number}
+	out := &wire.Commit{Handle: r.handle, Close: m.Close, Abort: m.Abort, MtimeNs: m.MtimeNs, Writer: id.Writer, Number: id.Number, Extend: m.Extend}
 	var total int64
 	for _, p := range bytes {
 		total += int64(len(p))

@@ -25,7 +25,7 @@ import (
 // mayCommitQuickly reports whether a commit can be carried out at once, of a generation that the
 // namespace has, with bytes that lie in leases.
 func (h *handle) mayCommitQuickly(m *wire.Commit) bool {
-	if h.write == nil || m.Close || h.closed || !h.write.Published() {
+	if h.write == nil || m.Close || m.Extend > 0 || h.closed || !h.write.Published() {
 		return false
 	}
 	for _, e := range m.Extents {
@@ -69,7 +69,7 @@ func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto
 		return nil, h.err
 	case h.write == nil && h.forwarded == nil || h.closed:
 		return nil, bb.E(bb.Invalid, "commit", h.path, "the handle is not open for writing")
-	case m.Abort && (len(m.Extents) > 0 || !m.Close):
+	case m.Abort && (len(m.Extents) > 0 || m.Extend != 0 || !m.Close):
 		return nil, bb.E(bb.Invalid, "commit", h.path, "an abort closes and has no extents")
 	case h.forwarded != nil:
 		return h.commitForwarded(ctx, data, m)
@@ -145,9 +145,14 @@ func (h *handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, mo
 		return nil, err
 	}
 	defer written()
-	mtime := time.Now()
+	last, filled, err := h.lastByte(ctx, m.Extend)
+	if err != nil {
+		return nil, err
+	}
+	defer filled()
+	c := file.Commit{ID: dedup.ID{Writer: m.Writer, Number: m.Number}, Last: last, Extents: extents, MTime: time.Now()}
 	if m.MtimeNs != 0 {
-		mtime = time.Unix(0, m.MtimeNs)
+		c.MTime = time.Unix(0, m.MtimeNs)
 	}
 	f := h.write
 	if err := h.enter(ctx); err != nil {
@@ -155,9 +160,9 @@ func (h *handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, mo
 	}
 	var size int64
 	if m.Close {
-		size, err = f.Close(ctx, dedup.ID{Writer: m.Writer, Number: m.Number}, extents, mtime)
+		size, err = f.Close(ctx, c)
 	} else {
-		size, err = f.Commit(ctx, dedup.ID{Writer: m.Writer, Number: m.Number}, extents, mtime)
+		size, err = f.Commit(ctx, c)
 	}
 	h.leave()
 	if err == nil && m.Close {
@@ -168,6 +173,16 @@ func (h *handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, mo
 		return nil, err
 	}
 	return &wire.Committed{Size: size, Generation: uint64(f.Generation()), File: uint64(f.ID())}, nil
+}
+
+// lastByte makes the zero that ends a file of the size, 0: of any. Written is called after the commit.
+func (h *handle) lastByte(ctx context.Context, size int64) (last []store.NewExtent, written func(), err error) {
+	if size == 0 {
+		return nil, func() {}, nil
+	}
+	zero := []byte{0}
+	return h.buf.NewExtents(ctx, Destination{h.s, h.path, h.tier}, zero,
+		[]*wire.NewExtent{{FileOffset: size - 1, Length: 1, Checksum: checksum.Sum(zero)}})
 }
 
 // inlined turns extents that lie in leases into extents that came as data.

@@ -97,7 +97,11 @@ func (m *mounted) mount(t *testing.T) *os.Process {
 	r, w, err := os.Pipe()
 	check(t, err)
 	defer r.Close()
-	cmd := exec.Command(bbdtest.Bbmount(t), "--foreground", "--socket", "unix://"+m.Socket, "bb://b", m.dir)
+	start := exec.Command
+	if m.Host != nil {
+		start = m.Host.Command
+	}
+	cmd := start(bbdtest.Bbmount(t), "--foreground", "--socket", "unix://"+m.Socket, "bb://b", m.dir)
 	cmd.Env = append(os.Environ(), readyEnv+"=1")
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.Stderr = m.log

@@ -127,6 +127,12 @@ func truncates(t *testing.T, m *mounted, dir string) {
 	open(t, path, os.O_WRONLY|os.O_TRUNC).Close()
 	holds(t, path, "")
 	m.inBuffer(t, path, "")
+	write(t, path, "0123456789")
+	f = open(t, path, os.O_RDWR|os.O_TRUNC)
+	check(t, f.Truncate(4)) // shorter than the content that is given up, and not committed yet
+	holds(t, path, "\x00\x00\x00\x00")
+	check(t, f.Close())
+	m.inBuffer(t, path, "\x00\x00\x00\x00")
 	refused(t, "a size beyond all bounds", os.Truncate(path, 1<<62), syscall.EFBIG)
 }
 

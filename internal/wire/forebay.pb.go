@@ -3456,6 +3456,7 @@ type Commit struct {
 	MtimeNs       int64                  `protobuf:"varint,5,opt,name=mtime_ns,json=mtimeNs,proto3" json:"mtime_ns,omitempty"` // 0: now
 	Writer        uint64                 `protobuf:"varint,6,opt,name=writer,proto3" json:"writer,omitempty"`                  // who writes, a random number; 0: a repeated commit is carried out again
 	Number        uint64                 `protobuf:"varint,7,opt,name=number,proto3" json:"number,omitempty"`                  // of this commit among the writer's, from 1: a repeated one has the same, and is carried out once
+	Extend        int64                  `protobuf:"varint,8,opt,name=extend,proto3" json:"extend,omitempty"`                  // the file has at least this size then; bytes that others have written before it stay. 0: its extents decide
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3535,6 +3536,13 @@ func (x *Commit) GetWriter() uint64 {
 func (x *Commit) GetNumber() uint64 {
 	if x != nil {
 		return x.Number
+	}
+	return 0
+}
+
+func (x *Commit) GetExtend() int64 {
+	if x != nil {
+		return x.Extend
 	}
 	return 0
 }
@@ -7139,7 +7147,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
 	"\x06length\x18\x03 \x01(\x03R\x06length\x12\x10\n" +
-	"\x03key\x18\x04 \x01(\fR\x03key\"\xc8\x01\n" +
+	"\x03key\x18\x04 \x01(\fR\x03key\"\xe0\x01\n" +
 	"\x06Commit\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\x04R\x06handle\x12/\n" +
 	"\aextents\x18\x02 \x03(\v2\x15.forebay.v1.NewExtentR\aextents\x12\x14\n" +
@@ -7147,7 +7155,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05abort\x18\x04 \x01(\bR\x05abort\x12\x19\n" +
 	"\bmtime_ns\x18\x05 \x01(\x03R\amtimeNs\x12\x16\n" +
 	"\x06writer\x18\x06 \x01(\x04R\x06writer\x12\x16\n" +
-	"\x06number\x18\a \x01(\x04R\x06number\"\x9d\x01\n" +
+	"\x06number\x18\a \x01(\x04R\x06number\x12\x16\n" +
+	"\x06extend\x18\b \x01(\x03R\x06extend\"\x9d\x01\n" +
 	"\tNewExtent\x12\x1f\n" +
 	"\vfile_offset\x18\x01 \x01(\x03R\n" +
 	"fileOffset\x12\x16\n" +

@@ -123,7 +123,7 @@ func (w *Writer) abortHandle() {
 func (w *Writer) resolveCommitted() {
 	w.commits.uncertain = false
 	w.commits.sent = -1
-	w.staged = 0
+	w.staged, w.commits.extend = 0, 0
 	w.backlog.committedAll()
 	w.access.committed(w)
 }
@@ -215,6 +215,9 @@ func (w *Writer) isCommitted(ctx context.Context) (bool, error) {
 
 // isContent reports whether everything uncommitted is in a file.
 func (w *Writer) isContent(ctx context.Context, r *reader.Reader) (bool, error) {
+	if r.Entry.Size < w.commits.extend {
+		return false, nil
+	}
 	p := make([]byte, segment.ExtentSize)
 	for e := range w.uncommitted() {
 		n, err := r.ReadAt(ctx, p[:e.length], e.off)

@@ -108,6 +108,7 @@ type commitState struct {
 	sent           int64  // bytes written before it; -1: the next one is another
 	closing        bool   // the next one is the closing one
 	closeCommitted bool   // that was carried out; nothing is left to be written
+	extend         int64  // the least size of the file that the next one brings; 0: none
 
 	msg   wire.Commit // used again
 	items []*wire.NewExtent
@@ -306,6 +307,18 @@ func (w *Writer) part(n, off int64) (*extent, []byte) {
 	e := w.add(&w.claim, off, k)
 	w.grew(off, k)
 	return e, dst
+}
+
+// Extend grows the file to a size at least. Bytes of others below it stay.
+func (w *Writer) Extend(size int64) error {
+	if err := w.check(size, 0); err != nil {
+		return err
+	}
+	if size > w.Size {
+		w.Size, w.commits.extend = size, size
+		w.commits.sent = -1 // the next commit is another one
+	}
+	return nil
 }
 
 func (w *Writer) check(off, n int64) error {
@@ -559,7 +572,7 @@ func (w *Writer) message(closing bool) (*wire.Commit, []byte) {
 	if when.IsZero() {
 		when = time.Now()
 	}
-	m.Handle, m.Close, m.MtimeNs = w.handle, closing, when.UnixNano()
+	m.Handle, m.Close, m.MtimeNs, m.Extend = w.handle, closing, when.UnixNano(), w.commits.extend
 	m.Writer, m.Number = w.commits.next(w.written)
 	m.Extents = m.Extents[:0]
 	if missing := len(w.pending) - len(w.commits.items); missing > 0 {
@@ -608,7 +621,7 @@ func (w *Writer) acknowledged(m *wire.Committed) {
 	if w.moving != nil && w.session.Remote != nil {
 		w.session.Remote.Worked()
 	}
-	w.staged = 0
+	w.staged, w.commits.extend = 0, 0
 	w.backlog.committed()
 	w.access.committed(w)
 	if w.access == access(w.small) && w.session.Leases() {
@@ -619,7 +632,7 @@ func (w *Writer) acknowledged(m *wire.Committed) {
 
 // Sync commits, if there is anything that was not.
 func (w *Writer) Sync(ctx context.Context) error {
-	if w.err == nil && len(w.pending) == 0 && w.committed {
+	if w.err == nil && len(w.pending) == 0 && w.commits.extend == 0 && w.committed {
 		return nil
 	}
 	return w.commit(ctx, false)

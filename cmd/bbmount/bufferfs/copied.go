@@ -155,8 +155,7 @@ func (c *copied) dropReader() {
 	}
 }
 
-// readTries is how often a read opens the file again that it lost hold of. The connection broke,
-// and the file has another name since, or another generation.
+// readTries is how often a read opens a file again whose connection, name or generation has changed.
 const readTries = 3
 
 func (c *copied) readAt(ctx context.Context, p []byte, off int64) (int, error) {
@@ -215,18 +214,22 @@ func (c *copied) truncate(ctx context.Context, size int64) error {
 	if size == 0 {
 		return c.empty(ctx)
 	}
-	if _, err := c.writer(ctx); err != nil {
+	w, err := c.writer(ctx)
+	if err != nil {
 		return err
 	}
 	now := c.unsaved().size
-	switch {
-	case size > now:
-		_, err := c.writeAt(ctx, []byte{0}, size-1)
+	if e, err := c.n.stat(ctx); err != nil {
 		return err
-	case size < now:
+	} else if !c.emptied {
+		now = max(now, e.Size) // other nodes may have written more
+	}
+	if size < now {
 		return c.shorten(ctx, size)
 	}
-	return nil
+	c.emptied = false
+	c.grown(size)
+	return w.Extend(size)
 }
 
 // empty begins the file anew. Its old content is there until the next commit.

@@ -489,8 +489,7 @@ func (n *node) allocate(ctx context.Context, off, size uint64, mode uint32) erro
 	return n.changed(err)
 }
 
-// replaced carries out a change that takes the file's name away. Openers of the file keep its
-// bytes. n is nil if the name has no node.
+// replaced carries out a change that takes the file's name away. Openers keep its bytes. n may be nil.
 func (n *node) replaced(ctx context.Context, do func() error) error {
 	if n == nil {
 		return do()

@@ -425,7 +425,8 @@ class Commit(Message):
     mtime_ns: int
     writer: int
     number: int
-    def __init__(self, *, handle: int | None = ..., extents: Iterable[NewExtent] | None = ..., close: bool | None = ..., abort: bool | None = ..., mtime_ns: int | None = ..., writer: int | None = ..., number: int | None = ...) -> None: ...
+    extend: int
+    def __init__(self, *, handle: int | None = ..., extents: Iterable[NewExtent] | None = ..., close: bool | None = ..., abort: bool | None = ..., mtime_ns: int | None = ..., writer: int | None = ..., number: int | None = ..., extend: int | None = ...) -> None: ...
 
 class NewExtent(Message):
     file_offset: int

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/client"
+	"forebay/client/admin"
+	"forebay/cmd/bbmount/attrcache"
+	"forebay/internal/bbdtest"
+	"forebay/internal/netnstest"
+)
+
+const hostConfig = `
+listen: {tcp: "{{.Host.Addr}}:7481", admin: "127.0.0.1:7480"}
+cluster: {listen: "{{.Host.Addr}}:7483", advertise: "{{.Host.Addr}}", join: "%[1]v:7483"}
+nats: {servers: "%[1]v"}
+key_file: {{.Dir}}/key
+memory: {size: 256MiB, region_size: 64MiB}
+flush: {dirty_age: 1s}
+`
+
+// newMounts starts a cluster of hosts of their own, each with a daemon and a mount of the same buffer.
+func newMounts(t *testing.T, n int) []*mounted {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("what works here are processes of their own")
+	}
+	needRoot(t)
+	hosts := netnstest.New(t, n).Hosts
+	mounts, daemons := make([]*mounted, n), make([]*bbdtest.Daemon, n)
+	for i, h := range hosts {
+		dir, err := os.MkdirTemp("", "bbmount")
+		check(t, err)
+		t.Cleanup(func() { os.Remove(dir) })
+		check(t, os.Chmod(dir, 0o755))
+		daemons[i] = bbdtest.On(t, h, fmt.Sprintf(hostConfig, hosts[0].Addr))
+		check(t, os.WriteFile(filepath.Join(daemons[i].Dir, "key"), []byte(strings.Repeat("0123456789abcdef", 4)), 0o600))
+		mounts[i] = &mounted{Daemon: daemons[i], dir: dir, log: &log{}}
+	}
+	bbdtest.StartAll(t, daemons...)
+	for i, m := range mounts {
+		c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + m.Socket})
+		check(t, err)
+		t.Cleanup(func() { c.Close() })
+		waitFor(t, "all nodes are ready", func() bool {
+			nodes, err := admin.Nodes(t.Context(), c)
+			return err == nil && len(nodes) == n && !slices.ContainsFunc(nodes, func(n admin.Node) bool { return n.State != "ready" })
+		})
+		if i == 0 {
+			_, err = admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b", Mode: 0o777, Backing: "file://" + t.TempDir()})
+			check(t, err)
+		}
+		m.b = c.Buffer("b")
+		m.mount(t)
+	}
+	return mounts
+}
+
+func (m *mounted) at(name string) string { return filepath.Join(m.dir, name) }
+
+// TestCloseToOpen: bytes and names that a program on one host has closed are those that a later open on
+// another host finds, whatever its kernel has cached.
+func TestCloseToOpen(t *testing.T) {
+	hosts := newMounts(t, 2)
+	a, b := hosts[0], hosts[1]
+	for round := range 5 {
+		from, to := a, b
+		if round%2 == 1 {
+			from, to = b, a
+		}
+		text := strings.Repeat(fmt.Sprint(round), 10_000)
+		write(t, from.at("f"), text)
+		holds(t, to.at("f"), text)
+		holds(t, from.at("f"), text)
+	}
+
+	// A mapping of the old bytes, then an open that must not find them.
+	r, err := os.Open(b.at("f"))
+	check(t, err)
+	old, err := unix.Mmap(int(r.Fd()), 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
+	check(t, err)
+	_ = bytes.Clone(old)
+	write(t, a.at("f"), "replaced")
+	holds(t, b.at("f"), "replaced")
+	check(t, unix.Munmap(old))
+	check(t, r.Close())
+
+	// A write in the middle, and one at the end, through a file that is there.
+	w, err := os.OpenFile(a.at("f"), os.O_WRONLY, 0)
+	check(t, err)
+	for _, off := range []int64{2, 8} {
+		_, err = w.WriteAt([]byte("XY"), off)
+		check(t, err)
+	}
+	check(t, w.Sync())
+	holds(t, b.at("f"), "reXYacedXY")
+	check(t, w.Close())
+
+	// Names: openers see a new name at once, and an old one until its event has come.
+	began := time.Now()
+	check(t, os.Rename(a.at("f"), a.at("g")))
+	holds(t, b.at("g"), "reXYacedXY")
+	waitFor(t, "the old name is gone", func() bool {
+		_, err := os.Stat(b.at("f"))
+		return os.IsNotExist(err)
+	})
+	check(t, os.Mkdir(b.at("d"), 0o755))
+	write(t, b.at("d/new"), "one")
+	check(t, os.Rename(b.at("d/new"), b.at("g")))
+	holds(t, a.at("g"), "one")
+	check(t, os.Remove(a.at("g")))
+	_, err = os.Open(b.at("g"))
+	refused(t, "open of a removed name", err, syscall.ENOENT)
+
+	// An exclusive create has one winner.
+	for i := range 20 {
+		name := fmt.Sprint("lock", i)
+		var wins [2]bool
+		var all sync.WaitGroup
+		for k, m := range hosts {
+			all.Go(func() {
+				f, err := os.OpenFile(m.at(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+				if err == nil {
+					wins[k] = true
+					err = f.Close()
+				} else if os.IsExist(err) {
+					err = nil
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if wins[0] == wins[1] {
+			t.Errorf("%s: the hosts' exclusive creates succeeded: %v", name, wins)
+		}
+	}
+
+	// Attributes that are not opened may be old until their event has come.
+	write(t, a.at("h"), "12345")
+	_, err = os.Stat(b.at("h"))
+	check(t, err)
+	write(t, a.at("h"), "123456789")
+	waitFor(t, "stat shows the new size", func() bool {
+		s, err := os.Stat(b.at("h"))
+		return err == nil && s.Size() == 9
+	})
+	if took := time.Since(began); took > attrcache.Long/2 {
+		t.Errorf("names and attributes were old until the kernel dropped them by itself, or nearly: %v", took)
+	}
+}
+
+// TestSharedFile: programs on several hosts write records of one file that interleave, as checkpoints of
+// parallel programs do, and extend it, with and without an fsync. Afterwards each host reads all of them.
+func TestSharedFile(t *testing.T) {
+	hosts := newMounts(t, 2)
+	const ranks, records, size = 6, 40, 4_700 // a record is no multiple of a page
+	record := func(rank, i int) []byte {
+		return bytes.Repeat([]byte{byte(1 + rank), byte(i), byte(rank * i)}, size/3+1)[:size]
+	}
+	whole := make([]byte, 0, ranks*records*size)
+	for i := range records {
+		for rank := range ranks {
+			whole = append(whole, record(rank, i)...)
+		}
+	}
+	t.Run("truncate by another host", func(t *testing.T) { truncateShared(t, hosts) })
+	for _, c := range []struct {
+		name  string
+		write func(f *os.File, rank, i int) error
+	}{
+		{"close", func(f *os.File, rank, i int) error {
+			_, err := f.WriteAt(record(rank, i), int64(i*ranks+rank)*size)
+			return err
+		}},
+		{"fsync", func(f *os.File, rank, i int) error {
+			_, err := f.WriteAt(record(rank, i), int64(i*ranks+rank)*size)
+			if err == nil && i%10 == rank {
+				err = f.Sync()
+			}
+			return err
+		}},
+		{"truncate", func(f *os.File, rank, i int) error {
+			_, err := f.WriteAt(record(rank, i), int64(i*ranks+rank)*size)
+			if err == nil && i == records/2 && rank%2 == 0 { // to the size that the file will have, as MPI_File_set_size
+				err = f.Truncate(ranks * records * size)
+			}
+			return err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			write(t, hosts[0].at(c.name), "")
+			var all sync.WaitGroup
+			for rank := range ranks {
+				all.Go(func() {
+					f, err := os.OpenFile(hosts[rank%len(hosts)].at(c.name), os.O_RDWR, 0)
+					for i := 0; i < records && err == nil; i++ {
+						err = c.write(f, rank, i)
+						time.Sleep(time.Millisecond) // so that the ranks' writes interleave in time too
+					}
+					if err == nil {
+						err = f.Close()
+					}
+					if err != nil {
+						t.Errorf("rank %d: %v", rank, err)
+					}
+				})
+			}
+			all.Wait()
+			for k, m := range hosts {
+				got, err := os.ReadFile(m.at(c.name))
+				check(t, err)
+				if len(got) != len(whole) {
+					t.Errorf("host %d reads %d bytes, want %d", k, len(got), len(whole))
+				}
+				wrong := 0
+				for i := 0; i+size <= min(len(got), len(whole)); i += size {
+					if !bytes.Equal(got[i:i+size], whole[i:i+size]) {
+						wrong++
+					}
+				}
+				if wrong > 0 {
+					t.Errorf("host %d: %d of %d records differ", k, wrong, ranks*records)
+				}
+			}
+		})
+	}
+}
+
+// truncateShared: ftruncate sets the size of a file that another host is writing, as MPI_File_set_size
+// does at the end of a parallel program. It must not touch the other's bytes, committed or not.
+func truncateShared(t *testing.T, hosts []*mounted) {
+	const size = 10_000
+	text := strings.Repeat("0123456789", size/10)
+	for _, c := range []struct {
+		name         string
+		synced       bool // the other host's bytes are committed before the truncate, else after it
+		to           int64
+		want         string
+		firstToClose int
+	}{
+		{"synced-exact", true, size, text, 0},
+		{"synced-exact-reverse", true, size, text, 1},
+		{"synced-larger", true, size + 3, text + "\x00\x00\x00", 0},
+		{"synced-shorter", true, size - 3, text, 0}, // refused
+		{"unsynced-exact", false, size, text, 0},
+		{"unsynced-exact-reverse", false, size, text, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			write(t, hosts[0].at(c.name), "")
+			var files [2]*os.File
+			for k, m := range hosts {
+				f, err := os.OpenFile(m.at(c.name), os.O_RDWR, 0)
+				check(t, err)
+				files[k] = f
+			}
+			_, err := files[0].WriteAt([]byte(text), 0)
+			check(t, err)
+			_, err = files[1].WriteAt([]byte(text[:10]), 0) // a writer, too, of bytes that agree
+			check(t, err)
+			if c.synced {
+				check(t, files[0].Sync())
+			}
+			if err = files[1].Truncate(c.to); c.to < size {
+				refused(t, "a shorter file beside a writer of another host", err, syscall.EBUSY)
+			} else {
+				check(t, err)
+			}
+			check(t, files[c.firstToClose].Close())
+			check(t, files[1-c.firstToClose].Close())
+			for _, m := range hosts {
+				holds(t, m.at(c.name), c.want)
+			}
+		})
+	}
+}
