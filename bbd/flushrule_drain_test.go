@@ -36,7 +36,7 @@ func TestFlushRuleDrainWhileWriting(t *testing.T) {
 	for round, at := 0, int64(0); at < 60; round++ {
 		at = newest.Load()
 		report, err := admin.Drain(t.Context(), r.c, "ckpt", 2*time.Minute, nil)
-		if err != nil {
+		if err != nil && (report.OpenTotal == 0 || report.FailedTotal > 0) { // a file that is being written is named
 			t.Fatalf("drain: %v (%+v)", err, report)
 		}
 		after := newest.Load()

@@ -294,7 +294,7 @@ func (fl *attempt) finish(out outcome) {
 		event.Kind = EventFailed
 		q.failed(e, out.Err)
 	default:
-		q.deferred(e, out.verdict)
+		q.deferred(e, out.verdict, fl.epoch == q.epoch)
 	}
 	event.Path, event.Attempt = e.path, e.attempts
 	q.rest()
@@ -406,14 +406,15 @@ func (q *queue) failed(e *entry, err error) {
 	q.f.opts.Logger.Warn("flush failed", "buffer", q.buffer, "path", e.path, "attempt", e.attempts, "next", e.notBefore, "error", err)
 }
 
-// deferred puts an entry into the state that waits for its obstacle.
-func (q *queue) deferred(e *entry, v verdict) {
+// deferred puts an entry into the state that waits for its obstacle. What an attempt held back by a policy that has
+// changed meanwhile, is judged again.
+func (q *queue) deferred(e *entry, v verdict, current bool) {
 	if e.next != nil {
 		e.replace(*e.next)
 		e.next = nil
 	}
 	switch {
-	case v == kept:
+	case v == kept && current:
 		q.setError(e, nil, false)
 		q.move(e, stateHeld)
 	case v == parked && q.covered(e.path):

@@ -11,10 +11,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// Wait returns nil when nothing of the key is queued any more: it, or a newer generation, is
-// durable. It makes the flush of the file urgent. If the file went away meanwhile, it is
-// bb.NotFound. If the context ends first, the error has the reason of the last failure. The key
-// must have been queued before, since a key that was not is indistinguishable from one that is
+// Wait returns nil when nothing of the key is queued any more: it, or a newer generation, is durable. It makes the flush of
+// the file urgent. If the file went away meanwhile, it is bb.NotFound. If the context ends first, the error has the reason
+// of the last failure. The key must have been queued before, since a key that was not is indistinguishable from one that is
 // durable already.
 func (f *Flusher) Wait(ctx context.Context, key Key) error {
 	done, e := f.await(key)
@@ -72,11 +71,10 @@ func (e *entry) unwait(done chan error) {
 // checkEvery is the least time between two checks of all keys by FlushFirst.
 const checkEvery = 20 * time.Millisecond
 
-// FlushFirst flushes some files of a buffer before its others, and waits. It returns when nothing of
-// them is queued any more but files that a pattern keeps back, or with failures that do not pass by
-// themselves. It also returns when ctx ends. It returns those that are then left. As with Wait, a
-// key that was not queued counts as durable. Told, which may be nil, is called with the number of
-// files and bytes left, from this goroutine.
+// FlushFirst flushes some files of a buffer before its others, and waits. It returns when nothing of them is queued any more
+// but files that a pattern keeps back, or with failures that do not pass by themselves. It also returns when ctx ends. It
+// returns those that are then left. As with Wait, a key that was not queued counts as durable. Told, which may be nil, is
+// called with the number of files and bytes left, from this goroutine.
 func (f *Flusher) FlushFirst(ctx context.Context, buffer string, keys []Key, told func(files, bytes int64)) []Unsaved {
 	keys = slices.Clone(keys)
 	f.urge(buffer, keys)
@@ -248,11 +246,10 @@ func (r *Report) Err(buffer string) error {
 // progressEvery is the time between a drain's calls of progress.
 const progressEvery = 200 * time.Millisecond
 
-// Drain flushes all files of a buffer and carries out its operations, and waits. It returns when
-// all of it is done, when only failures are left that do not pass by themselves, or when ctx ends.
-// The rest is still tried afterwards. The error is nil only if everything in the buffer is saved:
-// not if files are kept back by a pattern or open for writing, which the report lists apart.
-// progress may be nil. It is called from this goroutine.
+// Drain flushes all files of a buffer and carries out its operations, and waits. It returns when all of it is done, when
+// only failures are left that do not pass by themselves, or when ctx ends. The rest is still tried afterwards. The error is nil
+// only if everything in the buffer is saved: not if files are kept back by a pattern or open for writing, which the report
+// lists apart. progress may be nil. It is called from this goroutine.
 func (f *Flusher) Drain(ctx context.Context, buffer string, progress func(Progress)) (Report, error) {
 	d, err := f.beginDrain(buffer)
 	if err != nil {
@@ -285,7 +282,8 @@ func (f *Flusher) Drain(ctx context.Context, buffer string, progress func(Progre
 type drain struct {
 	f     *Flusher
 	q     *queue
-	files int64 // flushed before it began
+	last  uint64 // id of the newest entry at the last look
+	files int64  // flushed before it began
 	bytes int64
 }
 
@@ -337,8 +335,8 @@ func (d *drain) look() (ended bool, changed <-chan struct{}) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
 	q := d.q
-	left := len(q.entries) - q.held.Len() - q.stats.gaveUp
-	ops := q.ops.Stuck()
+	d.last = d.f.mu.lastID
+	left, ops := len(q.entries)-q.held.Len()-q.stats.gaveUp, q.ops.Stuck()
 	opsLeft := q.ops.Len() > ops.Len()
 	if ops.Len() > 0 { // files that wait for the operations will not move either
 		for e := range q.parked {
@@ -386,8 +384,10 @@ func (d *drain) end(ctx context.Context) (Report, error) {
 	})
 	describe := q.unsavedOf()
 	q.byAge.Scan(func(e *entry) bool {
-		r.UnsavedCount++
-		r.UnsavedBytes += e.item.Size
+		if e.id > d.last {
+			return true // it came after the end
+		}
+		r.UnsavedCount, r.UnsavedBytes = r.UnsavedCount+1, r.UnsavedBytes+e.item.Size
 		if len(r.Unsaved) < MaxReported {
 			r.Unsaved = append(r.Unsaved, describe(e))
 		}

@@ -328,6 +328,7 @@ func (f *Flusher) Reconsider(buffer string, paths []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if q := f.mu.queues[buffer]; q != nil {
+		q.epoch++
 		q.release(paths)
 	}
 	f.kick()

@@ -69,7 +69,7 @@ type queue struct {
 	unrecorded owned.Ledger        // contents that may be under names without a record
 
 	holds    map[*hold]struct{}
-	epoch    uint64 // number of holds there have been
+	epoch    uint64 // number of holds, and of policies, there have been
 	ops      storeop.Queue
 	applying bool // a goroutine carries out ops
 	paused   bool
