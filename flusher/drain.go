@@ -282,7 +282,7 @@ func (f *Flusher) Drain(ctx context.Context, buffer string, progress func(Progre
 type drain struct {
 	f     *Flusher
 	q     *queue
-	last  uint64 // id of the newest entry at the last look
+	last  uint64 // id of the newest entry when it last looked, or began
 	files int64  // flushed before it began
 	bytes int64
 }
@@ -299,7 +299,7 @@ func (f *Flusher) beginDrain(buffer string) (*drain, error) {
 		q.retry(e)
 	}
 	q.retryOps()
-	return &drain{f: f, q: q, files: q.stats.flushed, bytes: q.stats.flushedBytes}, nil
+	return &drain{f: f, q: q, last: f.mu.lastID, files: q.stats.flushed, bytes: q.stats.flushedBytes}, nil
 }
 
 // retry tries an entry that failed at once. The failure of an attempt in progress is of before, since
