@@ -92,19 +92,17 @@ test-all: ## Run every other test: long, with libfabric, of programs of others, 
 	@$(MAKE) --no-print-directory test-long
 	@$(MAKE) --no-print-directory build-go
 	@$(MAKE) --no-print-directory $(BESIDE) test-with-maven test-with-roots
-	@$(MAKE) --no-print-directory test-verbs
 	@$(MAKE) --no-print-directory race
 
-# Those that build in sdk/java, one after the other.
+# Those that build in sdk/java, one after the other. The client's tests on Maven's JDK are a part of test.
 .PHONY: test-with-maven
 test-with-maven:
-	@for t in test-java test-apps test-spark; do $(MAKE) --no-print-directory $$t || exit 1; done
+	@for t in 'test-java CLIENT_TESTED=yes' test-apps test-spark; do $(MAKE) --no-print-directory $$t || exit 1; done
 
-# Those of which testrun repeats what fails beside others. They write nothing that the tests of sdk/java read. test-verbs
-# is not one of them: its test of idle connections runs once, by the clock of an emulated machine.
+# Those that write nothing that the tests of sdk/java read.
 .PHONY: test-with-roots
 test-with-roots:
-	@for t in test-ofi test-packages; do $(MAKE) --no-print-directory $$t || exit 1; done
+	@for t in test-ofi test-packages test-verbs; do $(MAKE) --no-print-directory $$t || exit 1; done
 
 .PHONY: test-long
 test-long: test-tools ## Run the Go tests that test leaves out, in full: .ci/long-tests (part of test-all)
@@ -144,7 +142,7 @@ test-java: ## Run the tests of sdk/java, against a real daemon (part of test-all
 
 .PHONY: test-with-java
 test-with-java: build-go
-	@scripts/maven.sh test
+	@scripts/maven.sh test $(if $(CLIENT_TESTED),-DskipClientTests=true)
 	@jdk=$$(scripts/newest-jdk.sh) || exit 1; if [ -n "$$jdk" ]; then \
 		echo "forebay-client on $$jdk:"; scripts/maven.sh surefire:test -pl client -Djvm="$$jdk/bin/java"; \
 	else echo "note: there is no newer JDK than Maven's to test forebay-client on."; fi

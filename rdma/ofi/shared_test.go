@@ -43,11 +43,17 @@ func idleUsesNoProcessor(t *testing.T, name string) {
 	}
 	const idle = 2 * time.Second
 	time.Sleep(100 * time.Millisecond) // the last steps end
-	before := processorTime(t)
-	time.Sleep(idle)
-	if used := processorTime(t) - before; used > idle/10 {
-		t.Errorf("nine idle connections used %v in %v", used, idle)
+	// A loaded machine, an emulated one all the more, makes each wake-up dearer. A connection that polls uses
+	// all of each period.
+	least := idle
+	for range 5 {
+		before := processorTime(t)
+		time.Sleep(idle)
+		if least = min(least, processorTime(t)-before); least <= idle/10 {
+			return
+		}
 	}
+	t.Errorf("nine idle connections used at least %v in each %v", least, idle)
 }
 
 // newLinkOf is newLink over a configuration.
