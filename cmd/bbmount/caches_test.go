@@ -139,3 +139,15 @@ func keptLong(t *testing.T, m *mounted, path string) {
 		}
 	})
 }
+
+// TestReadAhead checks that the kernel reads further ahead than by itself.
+func TestReadAhead(t *testing.T) {
+	t.Parallel()
+	m := newMount(t)
+	st := stat(t, m.dir)
+	text, err := os.ReadFile(fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", unix.Major(st.Dev), unix.Minor(st.Dev)))
+	check(t, err)
+	if got, want := strings.TrimSpace(string(text)), fmt.Sprint(aheadOf>>10); got != want {
+		t.Errorf("the kernel reads %s KiB ahead, not %s", got, want)
+	}
+}

@@ -3,16 +3,19 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
 	"math"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
 	fusefs "github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"forebay/client"
 	"forebay/client/admin"
@@ -35,8 +38,9 @@ type options struct {
 
 // Bounds of the kernel's requests.
 const (
-	maxRequest    = 1 << 20 // bytes, of a read or write
-	maxBackground = 64      // requests without a waiter yet
+	maxRequest    = 1 << 20        // bytes, of a read or write
+	maxBackground = 64             // requests without a waiter yet
+	aheadOf       = 2 * maxRequest // bytes that the kernel requests ahead of a reader, so that two requests are answered at a time
 )
 
 // serve mounts a buffer, and serves it until it is unmounted. When ctx ends, it unmounts. If
@@ -65,6 +69,9 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return mountError(dir, err)
 	}
+	if err := readAhead(dir); err != nil {
+		o.log.Debug("the kernel reads ahead as far as it does by itself", "err", err)
+	}
 	changes := func(ctx context.Context, ready func()) iter.Seq2[admin.Event, error] {
 		return admin.Watch(ctx, c, o.buffer, ready, attrcache.Kinds()...)
 	}
@@ -89,6 +96,17 @@ func (o *options) fuse() *fusefs.Options {
 			ExtraCapabilities: fuse.CAP_HANDLE_KILLPRIV_V2,
 		},
 	}
+}
+
+// readAhead raises how far the kernel reads ahead of a reader. That is 128 KiB, so that no request is larger, and the
+// protocol can only lower it. Only root may raise it.
+func readAhead(dir string) error {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_STATX_DONT_SYNC, 0, &st); err != nil {
+		return bb.Wrap("mount", dir, err)
+	}
+	name := fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", st.Dev_major, st.Dev_minor)
+	return bb.Wrap("mount", name, os.WriteFile(name, []byte(strconv.Itoa(aheadOf>>10)), 0))
 }
 
 // checkDir reports the reason why a buffer cannot be mounted on a directory.
