@@ -128,6 +128,8 @@ func completePath(ctx context.Context, c *client.Client, word string, files bool
 	rest, ok := strings.CutPrefix(word, scheme)
 	buffer, below, inside := strings.Cut(rest, "/")
 	switch {
+	case strings.HasPrefix(word, "/") || strings.HasPrefix(word, "."): // maybe below a mount
+		return nil, cobra.ShellCompDirectiveDefault
 	case !ok && (!strings.HasPrefix(scheme, word) || word == "" && files):
 		if files {
 			return nil, cobra.ShellCompDirectiveDefault

@@ -56,7 +56,7 @@ func newCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bbctl",
 		Short: "Put files into a Forebay burst buffer, get them, drain and watch it",
-		Long: `bbctl works with Forebay buffers. Files in buffers are addressed bb://BUFFER/path.
+		Long: `bbctl works with Forebay buffers. ` + app.AddressHelp + `
 
 It uses the daemon of this node: --socket, else $FOREBAY_SOCKET, else the
 well-known places that bbd uses; bbctl context names daemons elsewhere. Errors are one line on standard error, with --json

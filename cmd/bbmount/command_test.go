@@ -102,7 +102,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("mounting printed %q", text)
 	}
 	says(t, m.bbctl(t, 9, "mount", "bb://b", m.dir), "bbctl umount "+m.dir)
-	says(t, exits(t, 0, "findmnt", "-n", "-o", "SOURCE,FSTYPE", m.dir), "bb://b fuse.forebay")
+	says(t, exits(t, 0, "findmnt", "-n", "-o", "SOURCE,FSTYPE", m.dir), "bb://b?socket=unix://"+m.Socket+" fuse.forebay")
 	write(t, file, "on the mount")
 	m.inBuffer(t, file, "on the mount")
 	f := open(t, file, os.O_WRONLY|os.O_APPEND)

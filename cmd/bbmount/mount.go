@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,7 @@ func (o *options) fuse() *fusefs.Options {
 		EntryTimeout: &keep, AttrTimeout: &keep, NullPermissions: true,
 		MountOptions: fuse.MountOptions{
 			AllowOther: o.others, DirectMountStrict: os.Geteuid() == 0, Options: []string{"default_permissions"},
-			FsName: "bb://" + o.buffer, Name: mounts.Subtype,
+			FsName: mounts.Source(o.buffer, cmp.Or(o.client.Address, os.Getenv("FOREBAY_SOCKET"))), Name: mounts.Subtype,
 			MaxWrite: maxRequest, MaxReadAhead: maxRequest, MaxBackground: maxBackground,
 			// No file has setuid, setgid or capabilities. Without this the kernel requests the attribute with the
 			// capabilities before each write.

@@ -24,16 +24,62 @@ const Subtype = "forebay"
 type Mount struct {
 	Dir    string
 	Source string // bb://BUFFER
+	Socket string // the daemon's address that the mount was given; "": none, so it is the node's
+	Root   string // the directory of the buffer that is mounted: "/", or that of a bind mount
+}
+
+// socketMark separates the two parts of a mount's source in the kernel's list.
+const socketMark = "?socket="
+
+// Source returns the source of a mount in the kernel's list. Socket is the daemon's address that the mount was given,
+// or "".
+func Source(buffer, socket string) string {
+	source := bb.Scheme + "://" + buffer
+	if socket != "" {
+		source += socketMark + Socket(socket)
+	}
+	return source
+}
+
+// Socket returns a daemon's address with its scheme. That of a path is unix.
+func Socket(address string) string {
+	if address != "" && !strings.Contains(address, "://") {
+		return "unix://" + address
+	}
+	return address
 }
 
 // List returns the mounted buffers, the newest last.
 func List() ([]Mount, error) {
+	table, err := readTable()
+	return ours(table), err
+}
+
+// entry is a line of the kernel's list. Kind is the type of the file system.
+type entry struct {
+	Mount
+	id, parent, kind string
+}
+
+// readTable returns all mounts that this process can reach.
+func readTable() ([]entry, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, bb.Wrap("mounts", "/proc/self/mountinfo", err)
 	}
 	return parse(string(text)), nil
 }
+
+func ours(table []entry) (all []Mount) {
+	for _, e := range table {
+		if e.ours() {
+			all = append(all, e.Mount)
+		}
+	}
+	return all
+}
+
+func (e *entry) ours() bool { return e.kind == "fuse."+Subtype }
 
 // Resolve returns the path of a directory as the kernel lists it, without opening it. A dead mount
 // cannot be opened.
@@ -60,12 +106,13 @@ func At(dir string) (Mount, bool, error) {
 }
 
 // parse reads the text of proc_pid_mountinfo(5).
-func parse(mountinfo string) (all []Mount) {
+func parse(mountinfo string) (all []entry) {
 	for line := range strings.Lines(mountinfo) {
 		own, super, ok := strings.Cut(line, " - ")
 		o, s := strings.Fields(own), strings.Fields(super)
-		if ok && len(o) > 4 && len(s) > 1 && s[0] == "fuse."+Subtype {
-			all = append(all, Mount{Dir: unescape(o[4]), Source: unescape(s[1])})
+		if ok && len(o) > 4 && len(s) > 1 {
+			source, socket, _ := strings.Cut(unescape(s[1]), socketMark)
+			all = append(all, entry{Mount{Dir: unescape(o[4]), Source: source, Socket: socket, Root: unescape(o[3])}, o[0], o[1], s[0]})
 		}
 	}
 	return all

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"forebay/client"
+	"forebay/internal/mounts"
 )
 
 // Connection is the address of the daemon, from the command line. Empty fields come from a context or the
@@ -50,6 +51,7 @@ type App struct {
 
 	heard    uint32 // atomic; 1: of its work, or that it waits, was printed
 	starting uint32 // atomic; 1: no daemon answers yet
+	chosen   bool   // Address is a context's or a mount's, not the command line's
 	client   *client.Client
 }
 
@@ -127,12 +129,7 @@ func (a *App) local() bool {
 }
 
 // SocketAddress is the daemon's address as --socket has it, or "" if it was not given.
-func (a *App) SocketAddress() string {
-	if a.Address != "" && !strings.Contains(a.Address, "://") {
-		return "unix://" + a.Address
-	}
-	return a.Address
-}
+func (a *App) SocketAddress() string { return mounts.Socket(a.Address) }
 
 func (a *App) Close() {
 	if a.client != nil {
@@ -140,9 +137,9 @@ func (a *App) Close() {
 	}
 }
 
-// Buffer returns the buffer that an address names, and the path in it.
+// Buffer returns the buffer that an address, or a path below a mount, names, and the path in it.
 func (a *App) Buffer(ctx context.Context, address string) (*client.Buffer, client.Address, error) {
-	at, err := client.ParseAddress(address)
+	at, err := a.Locate(ctx, address)
 	if err != nil {
 		return nil, at, err
 	}

@@ -33,14 +33,6 @@ func IsLocalDir(p string) bool {
 	return err == nil && info.IsDir()
 }
 
-// BufferName takes NAME or bb://NAME/.
-func BufferName(arg string) string {
-	if at, err := client.ParseAddress(arg); err == nil && at.Path == "" {
-		return at.Buffer
-	}
-	return arg
-}
-
 // StoreURL is the URL of a store that is given as one, or as an absolute path.
 func StoreURL(s string) string {
 	if strings.HasPrefix(s, "/") {

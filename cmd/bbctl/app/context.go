@@ -121,7 +121,7 @@ func (c *contexts) get(name string) (reached, error) {
 func (a *App) UseContext() error {
 	asked := cmp.Or(a.Context, os.Getenv("FOREBAY_CONTEXT"))
 	switch {
-	case a.Address != "", a.Context == "" && os.Getenv("FOREBAY_SOCKET") != "":
+	case a.chosen, a.Address != "", a.Context == "" && os.Getenv("FOREBAY_SOCKET") != "":
 		return nil
 	case a.Context == "" && a.Slurm:
 		return nil
@@ -140,7 +140,7 @@ func (a *App) UseContext() error {
 	if err != nil {
 		return err
 	}
-	a.Address = r.Socket
+	a.Address, a.chosen = r.Socket, a.Context == ""
 	a.KeyFile, a.Token = cmp.Or(a.KeyFile, r.KeyFile), cmp.Or(a.Token, r.Token)
 	a.TLS.CA, a.TLS.Cert, a.TLS.Key = cmp.Or(a.TLS.CA, r.CA), cmp.Or(a.TLS.Cert, r.Cert), cmp.Or(a.TLS.Key, r.Key)
 	return nil

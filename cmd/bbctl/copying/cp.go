@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,9 +44,12 @@ type copyOptions struct {
 
 // copyAll copies the files of arguments to a place in a buffer.
 func copyAll(ctx context.Context, a *app.App, from []string, to string, o copyOptions) error {
-	for _, arg := range append(from, to) {
-		if !strings.HasPrefix(arg, "bb://") {
-			return app.Usage(arg + " is no address of a buffer; bbctl put and get copy local files")
+	for _, arg := range slices.Concat(from, []string{to}) {
+		switch _, inside, err := a.InBuffer(ctx, arg); {
+		case err != nil:
+			return err
+		case !inside:
+			return app.Usage(arg + " is in no buffer; bbctl put and get copy local files")
 		}
 	}
 	b, at, err := a.Buffer(ctx, to)

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,7 +26,7 @@ func newSyncCommand(a *app.App) *cobra.Command {
 		Use: "sync FILE|bb://BUFFER[/PATH] FILE|bb://BUFFER[/PATH]", Short: "Make one directory like another", Args: cobra.ExactArgs(2),
 		Long: `Copies files from the first directory to the second that are not there, or differ in size or time, with
 modes and times; with --delete, files that the first one lacks are removed from the second. One of them or both are
-in a buffer. Excluded files are neither copied nor removed.
+in a buffer, which a path below a mount is, too. Excluded files are neither copied nor removed.
 
 ` + filterHelp,
 		Example: "  bbctl sync results bb://out/results --exclude '*.tmp'\n  bbctl sync --delete --dry-run bb://out/results results",
@@ -211,11 +210,18 @@ func (t *transfer) followOne(s step, from, to tree, want item) error {
 
 // tree returns the tree of an argument.
 func treeOf(ctx context.Context, a *app.App, arg string) (tree, error) {
-	if !strings.HasPrefix(arg, "bb://") {
+	at, inside, err := a.InBuffer(ctx, arg)
+	switch {
+	case err != nil:
+		return nil, err
+	case !inside:
 		return localTree{filepath.Clean(arg)}, nil
 	}
-	b, at, err := a.Buffer(ctx, arg)
-	return bufferTree{b, at}, err
+	c, err := a.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return bufferTree{c.Buffer(at.Buffer), at}, nil
 }
 
 // bufferOf returns the buffer that a tree lies in, or nil if there is none.

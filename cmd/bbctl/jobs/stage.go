@@ -151,21 +151,26 @@ the store's instead; bbctl mv gives the buffer's another name, so that both are 
 
 ` + app.ExitCodesHelp,
 		Example: "  bbctl drain ckpt --timeout 10m\n  bbctl drain bb://ckpt/step-7\n  bbctl drain --overwrite bb://ckpt/results.csv",
-		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			buffer, below := app.BufferName(args[0]), ""
-			if at, err := client.ParseAddress(args[0]); err == nil {
-				buffer, below = at.Buffer, at.Path
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			at, err := a.BufferAt(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			c, err := a.Dial(ctx)
+			if err != nil {
+				return err
 			}
 			if dryRun {
-				return wouldFlush(ctx, a, app.Found{Buffer: c.Buffer(buffer), At: client.Address{Buffer: buffer, Path: below}})
+				return wouldFlush(ctx, a, app.Found{Buffer: c.Buffer(at.Buffer), At: at})
 			}
 			return Report(a, "drain", func(show func(admin.Progress)) (admin.Report, error) {
 				if overwrite {
-					return admin.Overwrite(ctx, c, buffer, below, timeout, show)
+					return admin.Overwrite(ctx, c, at.Buffer, at.Path, timeout, show)
 				}
-				return admin.DrainBelow(ctx, c, buffer, below, timeout, show)
+				return admin.DrainBelow(ctx, c, at.Buffer, at.Path, timeout, show)
 			})
-		}),
+		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after so long; the daemon goes on flushing (default: wait)")
 	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list the files that are not on the store")
@@ -226,7 +231,7 @@ func newStageCommand(a *app.App, cmd *cobra.Command, store int, do stageFunc) *c
 	var parallel int
 	cmd.Args = cobra.ExactArgs(2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		at, err := client.ParseAddress(args[1-store])
+		at, err := a.Locate(cmd.Context(), args[1-store])
 		if err != nil {
 			return err
 		}
@@ -249,9 +254,17 @@ func newReceiptCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "receipt BUFFER", Short: "Print the receipt: a JSON line for each file that is on the store", Args: cobra.ExactArgs(1),
 		Example: "  bbctl receipt ckpt > ckpt.jsonl",
-		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			return admin.Receipt(ctx, c, app.BufferName(args[0]), a.Out)
-		}),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := a.BufferName(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			c, err := a.Dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return admin.Receipt(cmd.Context(), c, name, a.Out)
+		},
 	}
 }
 

@@ -202,7 +202,9 @@ type Tier struct {
 // dialFor dials for a command whose argument names a buffer, or none: "".
 func dialFor(ctx context.Context, a *app.App, args []string) (c *client.Client, buffer string, err error) {
 	if len(args) > 0 {
-		buffer = app.BufferName(args[0])
+		if buffer, err = a.BufferName(ctx, args[0]); err != nil {
+			return nil, "", err
+		}
 	}
 	c, err = a.Dial(ctx)
 	return c, buffer, err
