@@ -150,4 +150,10 @@ func TestReadAhead(t *testing.T) {
 	if got, want := strings.TrimSpace(string(text)), fmt.Sprint(aheadOf>>10); got != want {
 		t.Errorf("the kernel reads %s KiB ahead, not %s", got, want)
 	}
+	large := strings.Repeat("large", 1<<20)
+	check(t, m.b.WriteFile(t.Context(), "large", []byte(large), 0))
+	holds(t, filepath.Join(m.dir, "large"), large)
+	if said := m.log.String(); said != "" {
+		t.Errorf("the mount says: %.200s", said)
+	}
 }

@@ -95,6 +95,8 @@ func (o *options) fuse() *fusefs.Options {
 			// No file has setuid, setgid or capabilities. Without this the kernel requests the attribute with the
 			// capabilities before each write.
 			ExtraCapabilities: fuse.CAP_HANDLE_KILLPRIV_V2,
+			// Reads are answered from memory. A pipe for each answer would be filled in vain, and is too small for the largest one.
+			DisableSplice: true,
 		},
 	}
 }
