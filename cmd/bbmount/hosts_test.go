@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -285,4 +286,54 @@ func truncateShared(t *testing.T, hosts []*mounted) {
 			}
 		})
 	}
+}
+
+// TestOpenOfGrowing: programs open a file that another host grows and commits all the while. No open fails.
+func TestOpenOfGrowing(t *testing.T) {
+	hosts := newMounts(t, 2)
+	const opens, size = 40, 1000
+	write(t, hosts[0].at("f"), "")
+	w, err := os.OpenFile(hosts[0].at("f"), os.O_WRONLY, 0)
+	check(t, err)
+	var committed atomic.Int64
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for i := int64(0); ; i++ {
+			_, err := w.WriteAt(bytes.Repeat([]byte{byte(i)}, size), i*size)
+			if err == nil {
+				err = w.Sync()
+			}
+			if err != nil {
+				ended <- fmt.Errorf("record %d: %w", i, err)
+				return
+			}
+			committed.Store((i + 1) * size)
+			select {
+			case <-stop:
+				ended <- w.Close()
+				return
+			default:
+			}
+		}
+	}()
+	waitFor(t, "the file grows", func() bool { return committed.Load() > 0 })
+	var all sync.WaitGroup
+	for k, flag := range []int{os.O_RDONLY, os.O_RDONLY | os.O_CREATE, os.O_RDWR | os.O_APPEND} { // beside each other
+		all.Go(func() {
+			for i := range opens {
+				f, err := os.OpenFile(hosts[1].at("f"), flag, 0)
+				if err != nil {
+					t.Errorf("opener %d: open %d: %v", k, i, err)
+					continue
+				}
+				if err := f.Close(); err != nil {
+					t.Errorf("opener %d: close %d: %v", k, i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(stop)
+	check(t, <-ended)
+	t.Logf("%d records were committed", committed.Load()/size)
 }

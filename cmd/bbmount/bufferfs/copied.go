@@ -9,39 +9,13 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/cmd/bbmount/opened"
 	"forebay/cmd/bbmount/sparse"
 )
 
-// openFile is a file of the client whose opening could be interrupted.
-type openFile struct {
-	*client.File
-	end context.CancelFunc // of the file's context
-}
-
 // openFile opens a file until ctx ends. It stays open when ctx ends afterwards.
-func (f *FS) openFile(ctx context.Context, p string, o client.OpenOptions) (*openFile, error) {
-	life, end := context.WithCancel(f.ctx)
-	stop := context.AfterFunc(ctx, end)
-	file, err := f.b.OpenFile(life, p, o)
-	if err == nil && !stop() {
-		file.Abort()
-		err = client.ErrCancelled
-	}
-	if err != nil {
-		end()
-		return nil, err
-	}
-	return &openFile{file, end}, nil
-}
-
-func (o *openFile) close() error {
-	defer o.end()
-	return o.Close()
-}
-
-func (o *openFile) abort() {
-	defer o.end()
-	o.Abort()
+func (f *FS) openFile(ctx context.Context, p string, o client.OpenOptions) (*opened.File, error) {
+	return opened.Open(f.ctx, ctx, f.b, p, o)
 }
 
 // copied is a content that the client library carries. Bytes are copied between the kernel's
@@ -52,11 +26,11 @@ func (o *openFile) abort() {
 // While w is open, it answers reads too, with its uncommitted bytes.
 type copied struct {
 	n       *node
-	w       *openFile
+	w       *opened.File
 	emptied bool // w began from nothing, and that is not committed
 
 	opening sync.Mutex // guards r
-	r       *openFile
+	r       *opened.File
 
 	state struct {
 		sync.Mutex
@@ -66,7 +40,7 @@ type copied struct {
 }
 
 // newCopied returns the content of a node. w is the file as it was created, or nil.
-func newCopied(n *node, w *openFile, created time.Time) *copied {
+func newCopied(n *node, w *opened.File, created time.Time) *copied {
 	c := &copied{n: n}
 	if w != nil {
 		c.writing(w, 0, created)
@@ -75,7 +49,7 @@ func newCopied(n *node, w *openFile, created time.Time) *copied {
 }
 
 // writing records that w is open, and the state of the file with it.
-func (c *copied) writing(w *openFile, size int64, mtime time.Time) {
+func (c *copied) writing(w *opened.File, size int64, mtime time.Time) {
 	c.w = w
 	c.state.Lock()
 	defer c.state.Unlock()
@@ -100,7 +74,7 @@ func (c *copied) grown(end int64) {
 }
 
 // open opens the file, which must be the one that the node is.
-func (c *copied) open(ctx context.Context, o client.OpenOptions) (*openFile, client.Entry, error) {
+func (c *copied) open(ctx context.Context, o client.OpenOptions) (*opened.File, client.Entry, error) {
 	f := c.n.fsys
 	unshare, err := f.share(ctx)
 	if err != nil {
@@ -123,14 +97,14 @@ func (c *copied) open(ctx context.Context, o client.OpenOptions) (*openFile, cli
 		err = syscall.ESTALE
 	}
 	if err != nil {
-		file.abort()
+		file.Abort()
 		return nil, client.Entry{}, err
 	}
 	return file, e, nil
 }
 
 // reader returns the file open for reading. Used is the caller's earlier reader, which has failed.
-func (c *copied) reader(ctx context.Context, used *openFile) (*openFile, error) {
+func (c *copied) reader(ctx context.Context, used *opened.File) (*opened.File, error) {
 	c.opening.Lock()
 	defer c.opening.Unlock()
 	if c.r != nil && c.r != used {
@@ -141,7 +115,7 @@ func (c *copied) reader(ctx context.Context, used *openFile) (*openFile, error) 
 		return nil, err
 	}
 	if used != nil {
-		used.abort()
+		used.Abort()
 	}
 	c.r = r
 	return r, nil
@@ -150,7 +124,7 @@ func (c *copied) reader(ctx context.Context, used *openFile) (*openFile, error) 
 // dropReader has the next read open the file as it is then. The caller is alone.
 func (c *copied) dropReader() {
 	if c.r != nil {
-		c.r.abort()
+		c.r.Abort()
 		c.r = nil
 	}
 }
@@ -162,7 +136,7 @@ func (c *copied) readAt(ctx context.Context, p []byte, off int64) (int, error) {
 	if c.w != nil {
 		return c.w.ReadAtContext(ctx, p, off)
 	}
-	var used *openFile
+	var used *opened.File
 	for try := 1; ; try++ {
 		r, err := c.reader(ctx, used)
 		if err != nil {
@@ -179,7 +153,7 @@ func (c *copied) readAt(ctx context.Context, p []byte, off int64) (int, error) {
 
 // writer opens the file for writing, if it is not. After a rename of a directory above it, it
 // is opened again where it is.
-func (c *copied) writer(ctx context.Context) (*openFile, error) {
+func (c *copied) writer(ctx context.Context) (*opened.File, error) {
 	if c.n.moved.Swap(false) {
 		if err := c.release(ctx); err != nil {
 			return nil, err
@@ -260,7 +234,7 @@ func (c *copied) shorten(ctx context.Context, size int64) error {
 	if err != nil {
 		return err
 	}
-	defer r.abort()
+	defer r.Abort()
 	w, _, err := c.open(ctx, client.OpenOptions{Write: true, Truncate: true})
 	if err != nil {
 		return err
@@ -270,7 +244,7 @@ func (c *copied) shorten(ctx context.Context, size int64) error {
 		err = w.SyncContext(ctx)
 	}
 	if err != nil {
-		w.abort()
+		w.Abort()
 		return err
 	}
 	c.dropReader()
@@ -304,9 +278,9 @@ func (c *copied) release(ctx context.Context) error {
 		err = c.w.SetModTime(c.unsaved().mtime)
 	}
 	if err == nil {
-		err = c.w.close()
+		err = c.w.Close()
 	} else {
-		c.w.abort()
+		c.w.Abort()
 	}
 	c.closed()
 	if err == nil {
@@ -342,7 +316,7 @@ func (c *copied) detach(ctx context.Context) (content, error) {
 func (c *copied) discard() {
 	c.dropReader()
 	if c.w != nil {
-		c.w.abort()
+		c.w.Abort()
 		c.closed()
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"forebay/cmd/bbmount/attr"
 	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/kernel"
+	"forebay/cmd/bbmount/opened"
 	"forebay/cmd/bbmount/request"
 	"forebay/cmd/bbmount/room"
 	"forebay/cmd/bbmount/sparse"
@@ -153,56 +154,58 @@ func writes(flags uint32) bool { return flags&syscall.O_ACCMODE != syscall.O_RDO
 
 // Open implements open of a file that is there.
 func (n *node) Open(ctx context.Context, flags uint32) (fusefs.FileHandle, uint32, syscall.Errno) {
-	ctx, done := n.fsys.request(ctx)
+	f, thread := n.fsys, request.Thread(ctx)
+	ctx, done := f.request(ctx)
 	defer done()
-	h, keep, err := n.open(ctx, flags)
-	if err != nil {
-		return nil, 0, n.fsys.errno(err)
-	}
-	if keep {
-		return h, fuse.FOPEN_KEEP_CACHE, fusefs.OK
-	}
-	return h, 0, fusefs.OK
+	p, _ := f.pathOf(n) // none: it has no name, and a second attempt leads elsewhere
+	h, how, err := n.open(ctx, flags, f.retries.Second(thread, p))
+	return h, how, f.errno(f.retries.Failed(thread, p, err))
 }
 
 // open requests the file's state from the daemon. An opener reads the content of earlier closes,
-// anywhere. ESTALE makes the kernel look the path up again and retry.
-func (n *node) open(ctx context.Context, flags uint32) (h *handle, keep bool, err error) {
+// anywhere. ESTALE makes the kernel look the path up again and retry, once: the second attempt.
+func (n *node) open(ctx context.Context, flags uint32, second bool) (h *handle, how uint32, err error) {
 	unlock, err := n.lock(ctx, exclusively)
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
 	}
 	defer unlock()
 	c := n.current()
 	if !n.isUnlinked() {
-		if keep, err = n.fresh(ctx); err != nil {
-			return nil, false, err
+		if how, err = n.fresh(ctx, second); err != nil {
+			return nil, 0, err
 		}
 	} else if c == nil {
-		return nil, false, syscall.ESTALE
+		return nil, 0, syscall.ESTALE
 	}
 	if c == nil {
 		n.become(newCopied(n, nil, time.Time{}))
-	} else if f, ok := c.(*copied); ok && !keep {
+	} else if f, ok := c.(*copied); ok && how == 0 {
 		f.dropReader()
 	}
-	return n.opened(flags), keep, nil
+	return n.opened(flags), how, nil
 }
 
-// fresh reports whether the kernel's pages are those of the file as it is now.
-func (n *node) fresh(ctx context.Context) (keep bool, err error) {
+// fresh returns FOPEN_KEEP_CACHE if the kernel's pages are those of the file as it is now. It refuses a first attempt if
+// the kernel has another size. The second one has a size that is younger than the call of open.
+func (n *node) fresh(ctx context.Context, second bool) (how uint32, err error) {
 	e, err := n.stat(ctx)
 	switch {
 	case client.KindOf(err) == client.ErrNotFound:
-		return false, syscall.ESTALE
+		return 0, syscall.ESTALE
 	case err != nil || n.unsaved() != nil:
-		return false, err
+		return 0, err
 	}
-	agrees, keep := n.view.Agrees(&e)
-	if !agrees {
-		return false, syscall.ESTALE
+	size, pages := n.view.Agrees(&e)
+	switch {
+	case pages:
+		how = fuse.FOPEN_KEEP_CACHE
+	case !size && !second:
+		return 0, syscall.ESTALE
+	case !size || e.State == client.StateOpen: // it grows, and the kernel may have dropped the last of two answers
+		kernel.DropAttributes(n.EmbeddedInode())
 	}
-	return keep, nil
+	return how, nil
 }
 
 // opened counts a handle. The caller has the use exclusively.
@@ -217,12 +220,13 @@ func (n *node) opened(flags uint32) *handle {
 
 // Create implements open of a file that is not there.
 func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fusefs.Inode, fusefs.FileHandle, uint32, syscall.Errno) {
-	caller := request.Caller(ctx)
+	caller, thread := request.Caller(ctx), request.Thread(ctx)
 	ctx, done := n.fsys.request(ctx)
 	defer done()
 	inode, h, err := n.create(ctx, name, flags, fs.FileMode(mode).Perm(), caller, out)
 	if client.KindOf(err) == client.ErrExists && flags&syscall.O_EXCL == 0 {
-		err = syscall.ESTALE // another opener was faster, so the kernel looks it up, and opens it
+		p, _ := n.fsys.childPath(n, name)
+		err = n.fsys.retries.Failed(thread, p, syscall.ESTALE) // another opener was faster, so the kernel looks it up, and opens it
 	}
 	if err != nil {
 		return nil, nil, 0, n.fsys.errno(err)
@@ -255,7 +259,7 @@ func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.Fi
 		err = f.give(ctx, p, caller, null)
 	}
 	if err != nil {
-		w.abort()
+		w.Abort()
 		return nil, nil, errors.Join(err, f.b.Remove(ctx, p))
 	}
 	e.Name, e.Mode, e.UID, e.GID = name, mode, caller.Uid, caller.Gid
@@ -269,7 +273,7 @@ func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.Fi
 }
 
 // make creates a file, until the outcome is known.
-func (f *FS) make(ctx context.Context, p string, mode fs.FileMode) (w *openFile, err error) {
+func (f *FS) make(ctx context.Context, p string, mode fs.FileMode) (w *opened.File, err error) {
 	err = request.Settle(ctx, func(repeated bool) (err error) {
 		w, err = f.openFile(ctx, p, client.OpenOptions{Write: true, Create: true, Exclusive: true, Mode: mode})
 		if repeated && client.KindOf(err) == client.ErrExists && f.isNew(ctx, p) {

@@ -17,6 +17,7 @@ import (
 	"forebay/client"
 	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/errno"
+	"forebay/cmd/bbmount/kernel"
 	"forebay/cmd/bbmount/request"
 	"forebay/internal/bb"
 )
@@ -37,6 +38,7 @@ type FS struct {
 	changes atomic.Int64        // of files, counted, since entries that were listed before may be old
 	names   *semaphore.Weighted // 1 by users of a path, allNames by renames of a directory
 	kept    *attrcache.Cache
+	retries kernel.Retries
 	root    *node
 
 	mu struct {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"forebay/cmd/bbmount/opened"
 	"forebay/cmd/bbmount/sparse"
 )
 
@@ -13,7 +14,7 @@ import (
 // content for openers. The first write copies that to a temporary file of this process, where all
 // further ones go.
 type orphan struct {
-	base    *openFile
+	base    *opened.File
 	scratch *os.File // nil: nothing was written yet
 
 	state struct {
@@ -22,7 +23,7 @@ type orphan struct {
 	}
 }
 
-func newOrphan(base *openFile, size int64, mtime time.Time) *orphan {
+func newOrphan(base *opened.File, size int64, mtime time.Time) *orphan {
 	o := &orphan{base: base}
 	o.state.unsaved = unsaved{size, mtime}
 	return o
@@ -98,7 +99,7 @@ func (o *orphan) release(context.Context) error { return nil }
 func (o *orphan) detach(context.Context) (content, error) { return o, nil }
 
 func (o *orphan) discard() {
-	o.base.abort()
+	o.base.Abort()
 	if o.scratch != nil {
 		o.scratch.Close()
 	}

@@ -35,6 +35,12 @@ func (t *Tree) find(at string) *fusefs.Inode {
 // attributes is the offset that stands for no bytes in the kernel's notification.
 const attributes = -1
 
+// DropAttributes has the kernel request the attributes of an inode again. It waits for no page and no lock of a file, so
+// that a request about the inode may call it.
+func DropAttributes(in *fusefs.Inode) {
+	in.NotifyContent(attributes, 0) // an inode that the kernel has forgotten is no error
+}
+
 // Changed drops the attributes at a path.
 func (t *Tree) Changed(path string) {
 	in := t.find(path)
@@ -44,7 +50,7 @@ func (t *Tree) Changed(path string) {
 	if w, ok := in.Operations().(writing); ok && w.Writing() {
 		return // an event of this mount's own commit comes before its answer
 	}
-	in.NotifyContent(attributes, 0) // an inode that the kernel has forgotten is no error
+	DropAttributes(in)
 }
 
 // Moved drops the attributes at a path, and the name if it leads elsewhere. The name of a directory is dropped only if
@@ -54,7 +60,7 @@ func (t *Tree) Moved(ctx context.Context, at string) {
 	if in == nil {
 		return
 	}
-	in.NotifyContent(attributes, 0)
+	DropAttributes(in)
 	e, err := t.Stat(ctx, at)
 	gone := client.KindOf(err) == client.ErrNotFound
 	if gone || !in.IsDir() && (err != nil || uint64(e.File) != in.StableAttr().Ino) {
@@ -70,7 +76,7 @@ func (t *Tree) Below(at string) {
 	}
 	for ; len(left) > 0 && left[0] != nil; left = left[1:] {
 		in := left[0]
-		in.NotifyContent(attributes, 0)
+		DropAttributes(in)
 		for name, c := range in.Children() {
 			if !c.IsDir() {
 				in.NotifyEntry(name)

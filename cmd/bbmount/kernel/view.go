@@ -10,7 +10,7 @@ import (
 // View is the kernel's idea of a file. Its methods may be called concurrently.
 type View struct {
 	mu   sync.Mutex
-	told int64         // the kernel's size; -1: none that is certain
+	told int64         // the kernel's size
 	of   bb.Generation // whose bytes the kernel's pages are; 0: unknown
 }
 
@@ -29,15 +29,12 @@ func (v *View) Wrote(end int64) {
 	v.told = max(v.told, end)
 }
 
-// Agrees reports whether the view of a file agrees with its entry, and whether its pages do. It disagrees at most once
-// in a row.
+// Agrees reports whether the view of a file agrees with its entry, and whether its pages do, which the caller then has
+// the kernel keep or drop.
 func (v *View) Agrees(e *client.Entry) (size, pages bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	size = v.told == e.Size || v.told < 0
-	v.told = e.Size
-	if !size {
-		v.told = -1
+	if v.told != e.Size {
 		return false, false
 	}
 	pages = e.State != client.StateOpen && v.of == e.Generation

@@ -52,3 +52,11 @@ func Caller(ctx context.Context) fuse.Owner {
 	}
 	return fuse.Owner{}
 }
+
+// Thread returns the number of the thread that made a request of the kernel, 0 if this process cannot see it.
+func Thread(ctx context.Context) uint32 {
+	if c, ok := fuse.FromContext(ctx); ok {
+		return c.Pid
+	}
+	return 0
+}
