@@ -71,6 +71,8 @@ var layers = []struct {
 	{"meta/nslog/table", []string{"meta/nslog/pages", "meta/nslog/record", "internal/bb"}},
 	{"meta/nslog/shared/calls", []string{"meta/nslog", "meta/nslog/lease", "meta/nslog/record", "meta/nslog/shared/callpb", "meta/namespace", "meta/kv", "internal/..."}},
 	{"meta/nslog/shared/turn", []string{"internal/bb"}},
+	{"meta/nslog/shared/walk", []string{"meta/namespace", "meta/nslog", "meta/nslog/shared/calls", "internal/bb"}},
+	{"meta/nslog/purge", nil},
 	{"meta/nslog/owner", []string{"meta/nslog/...", "meta/stream", "meta/kv", "meta/retry", "internal/..."}},
 	{"meta/nslog/shared", []string{"meta/nslog/...", "meta/nslog", "meta/namespace", "meta/stream", "meta/kv", "meta/retry", "internal/..."}},
 	{"meta/nslog/salvage", []string{"meta/namespace", "meta/nslog/owner", "meta/nslog/pages", "meta/nslog/record", "meta/nslog/table", "internal/bb"}},

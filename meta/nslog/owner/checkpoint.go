@@ -3,13 +3,12 @@ package owner
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/nslog/purge"
 	"forebay/meta/nslog/record"
 	"forebay/meta/retry"
 	"forebay/meta/stream"
@@ -144,7 +143,7 @@ func (w *Owner) writeManifest() error {
 	o.old.replace(manifestSubject, seq)
 	o.old.replace(logSubject, min(start, o.last)) // the last record is the fence
 	for subject, below := range o.old.complete(time.Now(), w.o.Settle) {
-		w.purge.below(subject, below)
+		w.purge.Below(subject, below)
 	}
 	return nil
 }
@@ -172,8 +171,8 @@ func (w *Owner) restoreOnce() error {
 	if known, err := o.knows(last); err != nil || !known {
 		return errors.Join(err, &bb.Error{Kind: bb.Unavailable, Op: "change", Path: w.o.Buffer, Err: ErrReplaced})
 	}
-	w.purge.stop() // its sequences are of the log as it was
-	w.purge = startPurger(w.ctx, w.log, w.o.Logger)
+	w.purge.Stop() // its sequences are of the log as it was
+	w.purge = purge.Start(w.ctx, w.log, w.o.Logger)
 	o.old = replaced{}
 	o.asked, o.ending = append(o.asked, o.ending...), nil
 	o.finished(nil)
@@ -208,59 +207,4 @@ func (o *position) knows(m stream.Message) (bool, error) {
 	}
 	h, _, err := record.OpenHead(kind, body)
 	return h.Owner == o.id || h.First < o.floor, err
-}
-
-// purger drops unneeded messages, beside the owner's goroutine. The next owner finishes its work
-// with the next version of the same page.
-type purger struct {
-	log    Log
-	logger *slog.Logger
-	cancel context.CancelFunc
-	ended  chan struct{}
-	signal chan struct{}
-	mu     sync.Mutex
-	due    map[string]uint64 // sequences by subjects
-}
-
-func startPurger(ctx context.Context, log Log, logger *slog.Logger) *purger {
-	ctx, cancel := context.WithCancel(ctx)
-	p := &purger{log: log, logger: logger, cancel: cancel, ended: make(chan struct{}), signal: make(chan struct{}, 1), due: map[string]uint64{}}
-	go p.run(ctx)
-	return p
-}
-
-func (p *purger) stop() {
-	p.cancel()
-	<-p.ended
-}
-
-// below has messages of a subject dropped that are below a sequence.
-func (p *purger) below(subject string, seq uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.due[subject] = seq
-	select {
-	case p.signal <- struct{}{}:
-	default:
-	}
-}
-
-func (p *purger) run(ctx context.Context) {
-	defer close(p.ended)
-	for {
-		select {
-		case <-p.signal:
-		case <-ctx.Done():
-			return
-		}
-		p.mu.Lock()
-		due := p.due
-		p.due = map[string]uint64{}
-		p.mu.Unlock()
-		for subject, seq := range due {
-			if err := p.log.PurgeBelow(ctx, subject, seq); err != nil && ctx.Err() == nil {
-				p.logger.Warn("old messages of the namespace's log stay", "subject", subject, "err", err)
-			}
-		}
-	}
 }

@@ -94,6 +94,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/nslog/lease"
+	"forebay/meta/nslog/purge"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/table"
 	"forebay/meta/nslog/tail"
@@ -179,7 +180,7 @@ type Owner struct {
 	table *table.Table
 
 	at    position // of the goroutine alone
-	purge *purger
+	purge *purge.Purger
 }
 
 // position is where an owner is in its log.
@@ -221,7 +222,7 @@ func Open(ctx context.Context, log Log, o Options) (*Owner, error) {
 		return nil, bb.Wrap("open namespace", o.Buffer, err)
 	}
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	w.purge = startPurger(w.ctx, log, o.Logger)
+	w.purge = purge.Start(w.ctx, log, o.Logger)
 	o.Leases.Serve(func() time.Duration { return w.o.Lease - w.age() })
 	go w.serve()
 	return w, nil
@@ -233,7 +234,7 @@ func (w *Owner) Close() {
 	w.cancel()
 	<-w.ended
 	w.o.Leases.Close()
-	w.purge.stop()
+	w.purge.Stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.table.Close()

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/nslog/shared/calls"
+	"forebay/meta/nslog/shared/walk"
 	"forebay/meta/retry"
 )
 
@@ -47,53 +46,9 @@ func (t *Tree) Refresh(bb.DirID, string) {}
 // SoleWriter is false, since other daemons change the namespace, too.
 func (t *Tree) SoleWriter() bool { return false }
 
-// ListLayers is List of several directories as one, of which the first has priority. A name of a
-// later one is left out if hidden reports so, or if an earlier one has it, unless both are
-// directories. Then the attributes are the later one's. A directory that is gone is empty. If the
-// last one is gone, it is NotFound. The directories are read one after the other, so that an entry
-// that is renamed from an earlier one to a later one meanwhile is listed.
+// ListLayers is List of several directories as one, of which the first has priority (walk.Layers).
 func (t *Tree) ListLayers(ctx context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error) {
-	at := map[string]int{}
-	for i, dir := range dirs {
-		// The first names of all layers together are among the first so many of each.
-		some, err := t.shown(ctx, dir, after, limit, func(name string) bool { return hidden(i, name) })
-		if errors.Is(err, bb.NotFound) && i < len(dirs)-1 && t.gone() == nil {
-			continue
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		for _, e := range some {
-			was, known := at[e.Name]
-			switch {
-			case !known:
-				at[e.Name] = len(entries)
-				entries = append(entries, e)
-			case entries[was].IsDir() && e.IsDir():
-				entries[was] = e
-			}
-		}
-	}
-	slices.SortFunc(entries, func(a, b bb.Entry) int { return strings.Compare(a.Name, b.Name) })
-	return entries[:min(limit, len(entries))], len(entries) > limit, nil
-}
-
-// shown returns entries of a directory with names above after that are not hidden, one more than
-// limit or all.
-func (t *Tree) shown(ctx context.Context, dir bb.DirID, after string, limit int, hidden func(name string) bool) (shown []bb.Entry, err error) {
-	for more := true; more && len(shown) <= limit; {
-		var page []bb.Entry
-		if page, more, err = t.List(ctx, dir, after, limit); err != nil {
-			return nil, err
-		}
-		for _, e := range page {
-			after = e.Name
-			if !hidden(e.Name) {
-				shown = append(shown, e)
-			}
-		}
-	}
-	return shown, nil
+	return walk.Layers(ctx, t.List, t.gone, walk.Page{Dirs: dirs, Hidden: hidden, After: after, Limit: limit})
 }
 
 // PutWith is Put that also changes records in the same change, and sets the entry's revision. A conflict is

@@ -3,8 +3,6 @@ package shared
 import (
 	"context"
 	"errors"
-	"hash/maphash"
-	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -13,12 +11,12 @@ import (
 	"forebay/meta/namespace"
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/shared/calls"
+	"forebay/meta/nslog/shared/walk"
 	"forebay/meta/retry"
 )
 
 const (
 	scanPage      = 512
-	maxScans      = 64   // passes over entries that changed during a scan
 	maxRemovePass = 1000 // over a directory that others keep filling
 	removing      = 32   // changes of one RemoveAll at a time
 	maxDepth      = 16 * bb.MaxDepth
@@ -344,77 +342,9 @@ func (t *Tree) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) 
 	return nil
 }
 
-// ScanAll is Scan over all files and directories of the buffer but the root. An entry that changes
-// meanwhile may come again, with a newer revision. It goes over the pages of the owner's table, and
-// begins again at another owner, where it recognizes entries that came before by their hashes.
+// ScanAll is Scan over all files and directories of the buffer but the root (walk.All).
 func (t *Tree) ScanAll(ctx context.Context, fn func(bb.Entry) error) error {
-	s := scan{seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, fn: fn}
-	for range maxScans {
-		if done, err := s.pass(ctx, t); done || err != nil {
-			return err
-		}
-	}
-	return bb.E(bb.Busy, "scan", t.o.Buffer, "others keep changing entries").WithRemedy("try again")
-}
-
-// scan is one ScanAll.
-type scan struct {
-	owner nslog.Incarnation
-	from  uint64 // revision, of which on entries are looked at
-	next  uint64 // from which on the next pass does
-	seed  maphash.Seed
-	seen  map[uint64]struct{} // names with revisions
-	fn    func(bb.Entry) error
-}
-
-// pass goes over all pages. It is done if nothing has changed since the one before began.
-func (s *scan) pass(ctx context.Context, t *Tree) (done bool, err error) {
-	for number := 0; ; number++ {
-		a, err := t.ask(ctx, &calls.Call{Op: calls.OpScanPage, Number: number, Revision: s.from})
-		switch {
-		case err != nil:
-			return false, err
-		case a.Owner != s.owner && number > 0:
-			s.owner, s.from = nslog.Incarnation{}, 0
-			return false, nil
-		case a.Owner != s.owner:
-			if s.from != 0 {
-				s.from = 0
-				number--
-				continue
-			}
-			s.owner = a.Owner
-		}
-		if number == 0 {
-			if done = s.from != 0 && a.Revision <= s.from; done {
-				return true, nil
-			}
-			s.next = a.Revision
-		}
-		if !a.Yes {
-			s.from = s.next
-			return false, nil
-		}
-		for i := range a.Entries {
-			if err := s.came(&a.Entries[i]); err != nil {
-				return false, err
-			}
-		}
-	}
-}
-
-// came calls fn with an entry, once for each of its revisions.
-func (s *scan) came(e *bb.Entry) error {
-	h := maphash.Comparable(s.seed, struct {
-		dir      bb.DirID
-		name     string
-		revision uint64
-	}{e.Parent, e.Name, e.Revision})
-	if _, seen := s.seen[h]; seen {
-		return nil
-	}
-	s.seen[h] = struct{}{}
-	return s.fn(*e)
+	return walk.All(ctx, t.o.Buffer, t.ask, fn)
 }
 
 // ScanMarks is ScanAll of a namespace that the log is found to have. Nothing is left of removed entries.
@@ -463,32 +393,4 @@ func (t *Tree) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken int,
 
 // PendingOps returns a follower that has read nothing yet. It reads all pending operations each
 // time.
-func (t *Tree) PendingOps() namespace.OpReader { return &follower{t: t} }
-
-type follower struct {
-	t     *Tree
-	known []namespace.StoreOp
-}
-
-// Read returns the operations that came and went since it was called before.
-func (f *follower) Read(ctx context.Context) (came, went []namespace.StoreOp, err error) {
-	now, err := f.t.StoreOps(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	came, went = less(now, f.known), less(f.known, now)
-	f.known = now
-	return came, went, nil
-}
-
-// less returns the operations that are not among others at their revisions.
-func less(all, others []namespace.StoreOp) []namespace.StoreOp {
-	at := make(map[uint64]struct{}, len(others))
-	for i := range others {
-		at[others[i].Revision] = struct{}{}
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(op namespace.StoreOp) bool {
-		_, is := at[op.Revision]
-		return is
-	})
-}
+func (t *Tree) PendingOps() namespace.OpReader { return walk.Follow(t.StoreOps) }
