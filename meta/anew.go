@@ -124,7 +124,7 @@ func (m *Meta) beginLog(ctx context.Context, b *bb.Buffer, damaged, now keptIn, 
 			return has, err
 		}
 	}
-	o := m.logOptions(b)
+	o := m.logOptions(b, now)
 	root := nslog.RootOf(b)
 	err = salvage.Begin(ctx, m.logOf(b.Name, now), &found, &root, owner.Options{Buffer: o.Buffer, Node: o.Node, Floor: o.Floor, Settle: o.Settle, Logger: o.Logger})
 	return Anew{len(found.Dirs), len(found.Files), len(found.Specials), len(found.Decided), found.Replaces}, err

@@ -163,9 +163,9 @@ const holdFactor = 4
 
 // newShared opens a namespace.
 func (m *Meta) newShared(b bb.Buffer, in keptIn) *space {
-	o := m.logOptions(&b)
+	o := m.logOptions(&b, in)
 	tree := shared.New(m.logOf(b.Name, in), m.ids, carrier{m.opts.Peers, b.Name}, shared.Options{
-		Buffer: b.Name, Node: m.opts.Node, Floor: o.Floor, Settle: o.Settle, Unreadable: o.Unreadable, Logger: m.log,
+		Buffer: b.Name, Node: m.opts.Node, Floor: o.Floor, Remake: o.Remake, Settle: o.Settle, Unreadable: o.Unreadable, Logger: m.log,
 		Log: logPrefix + bucketName(b.Name, in.id), Members: m.opts.Peers.All, Hold: holdFactor * o.Settle,
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -131,7 +131,7 @@ func (m *Meta) openBucket(ctx context.Context, b *bb.Buffer, in keptIn) (*space,
 
 func (m *Meta) openLog(ctx context.Context, b *bb.Buffer, in keptIn) (*space, error) {
 	log := m.logOf(b.Name, in)
-	e, err := nslog.Open(ctx, log, m.ids, m.logOptions(b))
+	e, err := nslog.Open(ctx, log, m.ids, m.logOptions(b, in))
 	if errors.Is(err, stream.ErrGone) {
 		return nil, logDamaged{&bb.Error{
 			Kind: bb.Lost, Op: "open", Path: b.Name, Err: errLogLost,
@@ -157,7 +157,7 @@ func (m *Meta) logOf(buffer string, in keptIn) *stream.Stream {
 	return stream.New(m.conn, logPrefix+bucketName(buffer, in.id))
 }
 
-func (m *Meta) logOptions(b *bb.Buffer) nslog.Options {
+func (m *Meta) logOptions(b *bb.Buffer, in keptIn) nslog.Options {
 	floor := func() uint64 {
 		if m.opts.Revision == nil {
 			return 0
@@ -165,8 +165,21 @@ func (m *Meta) logOptions(b *bb.Buffer) nslog.Options {
 		return m.opts.Revision(b)
 	}
 	return nslog.Options{
-		Floor: floor, Buffer: b.Name, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable, Settle: m.settle(), Reopen: true,
+		Floor: floor, Remake: func(ctx context.Context) error { return m.remake(ctx, b.Name, in) }, Buffer: b.Name, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable, Settle: m.settle(), Reopen: true,
 	}
+}
+
+// remake makes the log of a buffer again that the server does not have any more. A buffer that was destroyed, or has
+// another log by now, has none to be made.
+func (m *Meta) remake(ctx context.Context, buffer string, in keptIn) error {
+	b, now, err := m.buffer(ctx, "namespace", buffer)
+	switch {
+	case errors.Is(err, bb.NotFound) || err == nil && (now != in || b.State == bb.BufferDestroying):
+		return stream.ErrGone
+	case err != nil:
+		return err
+	}
+	return m.logOf(buffer, in).Ensure(ctx)
 }
 
 // settles is a server in this process that reports the time after which its stored messages survive a loss

@@ -23,7 +23,10 @@ import (
 	"forebay/internal/bbdtest"
 	"forebay/internal/clusterkey"
 	"forebay/internal/clustertest"
+	"forebay/meta/conn"
 	"forebay/meta/embedded"
+	"forebay/meta/kv/kvtest"
+	"forebay/meta/stream"
 )
 
 const (
@@ -512,6 +515,41 @@ func (c *logCluster) restored() {
 	}
 	if restored == 0 {
 		c.t.Error("nothing was forgotten: the test does not test")
+	}
+}
+
+// TestLogDeleted: the stream of a log is deleted while daemons run. The owner makes it again, with all names, and
+// clients see no error. When the owner is killed then, the next one reads the new stream.
+func TestLogDeleted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("daemons are processes that the race detector does not see")
+	}
+	c := newLogCluster(t, 3, 0)
+	by := kvtest.Dial(t, conn.Options{InProcess: c.server})
+	streams, err := stream.Names(t.Context(), by, "NS_forebay-b-")
+	if err != nil || len(streams) != 1 {
+		t.Fatalf("the log of the buffer is in %q (%v)", streams, err)
+	}
+	c.work()
+	for round := range 2 {
+		c.served("all clients work", time.Now())
+		if err := stream.New(by, streams[0]).Destroy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		took := c.served("names are served after the log was deleted", time.Now())
+		t.Logf("names are served %v after the log was deleted", took.Round(time.Millisecond))
+		if round%2 == 1 {
+			owner := c.owner()
+			t.Logf("n%d killed: names are served after %v", owner+1, c.killed(owner).Round(time.Millisecond))
+		}
+	}
+	c.judge()
+	again := 0
+	for _, d := range c.daemons {
+		again += strings.Count(d.Log(), "it is made again, and all is stored again from memory")
+	}
+	if again != 2 {
+		t.Errorf("the log was made again %d times of 2", again)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/nslog/purge"
 	"forebay/meta/nslog/record"
 	"forebay/meta/retry"
@@ -154,7 +155,10 @@ func (w *Owner) writeManifest() error {
 func (w *Owner) restore() error {
 	for try := 0; ; try++ {
 		err := w.restoreOnce()
-		if err == nil || errors.Is(err, ErrReplaced) || errors.Is(err, stream.ErrGone) || w.ctx.Err() != nil {
+		switch {
+		case errors.Is(err, stream.ErrGone):
+			return kv.ErrNoBucket
+		case err == nil || errors.Is(err, ErrReplaced) || w.ctx.Err() != nil:
 			return err
 		}
 		w.o.Logger.Error("storing the namespace again failed, it is tried again", "buffer", w.o.Buffer, "err", err)
@@ -164,11 +168,11 @@ func (w *Owner) restore() error {
 
 func (w *Owner) restoreOnce() error {
 	o := &w.at
-	last, err := w.log.Last(w.ctx, logSubject)
+	last, err := w.found()
 	if err != nil {
 		return err
 	}
-	if known, err := o.knows(last); err != nil || !known {
+	if known, err := o.knows(last); err != nil || !known || w.outdated() {
 		return errors.Join(err, &bb.Error{Kind: bb.Unavailable, Op: "change", Path: w.o.Buffer, Err: ErrReplaced})
 	}
 	w.purge.Stop() // its sequences are of the log as it was
@@ -178,6 +182,9 @@ func (w *Owner) restoreOnce() error {
 	o.finished(nil)
 	o.acked = max(o.acked, o.last)
 	o.last, o.top, o.behind = last.Seq, last.Seq, false
+	if last.Seq == 0 {
+		return w.restoreEmpty()
+	}
 	for number := range w.table.Pages() {
 		if err := w.writePage(number); err != nil {
 			return err
@@ -193,6 +200,51 @@ func (w *Owner) restoreOnce() error {
 	}
 	o.acked = 0
 	return nil
+}
+
+// restoreEmpty is restoreOnce of a log without any record.
+func (w *Owner) restoreEmpty() error {
+	o := &w.at
+	if err := w.claimAfter(w.ctx, 0, o.acked, 0); err != nil {
+		return err
+	}
+	w.keepClaim(w.ctx)
+	for number := range w.table.Pages() {
+		if err := w.writePage(number); err != nil {
+			return err
+		}
+	}
+	if err := w.writeManifest(); err != nil {
+		return err
+	}
+	o.acked = 0
+	return nil
+}
+
+// found returns the newest record of the log, which is made again if it is gone.
+func (w *Owner) found() (stream.Message, error) {
+	last, err := w.log.Last(w.ctx, logSubject)
+	if !errors.Is(err, stream.ErrGone) || w.o.Remake == nil {
+		return last, err
+	}
+	if err := w.o.Remake(w.ctx); err != nil {
+		return last, err
+	}
+	w.o.Logger.Error("the namespace server did not have the log any more: it is made again, and all is stored again from memory", "buffer", w.o.Buffer)
+	return w.log.Last(w.ctx, logSubject)
+}
+
+// outdated reports whether another owner may have acknowledged changes that this one does not have, of which the log has
+// no trace any more. While this owner's lease lasts there is none. Later, a daemon that lives may know of one.
+func (w *Owner) outdated() bool {
+	if w.holds() || w.o.Held == nil {
+		return false
+	}
+	next := w.table.Next()
+	held := w.o.Held(w.ctx, next)
+	return held.Seen >= next || slices.ContainsFunc(openHeld(held.Records), func(r heldRecord) bool {
+		return r.changes() && r.head.First >= next
+	})
 }
 
 // knows reports whether a record is one that led to this owner's table, or none at all. Owners

@@ -98,6 +98,9 @@ func (w *Owner) feed(ctx context.Context, before Holder) error {
 			"buffer", w.o.Buffer, "records", fed, "from", had, "to", w.table.Next())
 	}
 	if held.Seen = max(held.Seen, apart); held.Seen != 0 && held.Seen >= w.table.Next() {
+		if !w.prepared() {
+			return lost("all that it had")
+		}
 		w.short()
 		w.o.Logger.Error("the log of a namespace ends before what was acknowledged, and no daemon holds the rest: files that were made since come back; what was renamed or removed since may be as it was before",
 			"buffer", w.o.Buffer, "ends", w.table.Next(), "acknowledged", held.Seen)

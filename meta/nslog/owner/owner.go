@@ -74,8 +74,14 @@
 // server, its owner and that daemon lose it. This is logged if any daemon was answered with a later
 // revision. The claim names the record before that was acknowledged, and not the last one of the
 // log. So a reader of the log across the claim finds a record missing. From the manifest on, it is
-// not read. Entries that a log has lost, and no daemon had in memory, differ from removed ones by
-// their revisions. Those begin at the clock's time when a log is claimed, and above Options.Floor,
+// not read.
+//
+// A log that is gone altogether is made again (Options.Remake), as one that has lost everything. Then the claim comes
+// first, so that no other daemon claims an empty log. Until the manifest is stored, the claim names a missing record. So
+// if its owner ends meanwhile, the log is refused as damaged. An owner whose lease is over may have been replaced without
+// notice. It stores nothing again if any daemon knows of a later change.
+//
+// Entries that a log has lost, and no daemon had in memory, differ from removed ones by their revisions. Those begin at the clock's time when a log is claimed, and above Options.Floor,
 // at any time of the clock. So they are not used twice, and the table records the spans that it has
 // read (table.Covers).
 package owner
@@ -150,6 +156,9 @@ type Options struct {
 	// Floor returns the highest revision of the namespace that is recorded outside of its log. An
 	// owner gives out higher ones. nil: none is.
 	Floor func() uint64
+	// Remake makes the log again, empty, after it was found gone. Its error has stream.ErrGone in its chain if the log was
+	// destroyed in order, so that its owner ends. nil: a log that is gone is never made again.
+	Remake func(context.Context) error
 	// Unused is whether nothing was in the log yet. A revision of the log before it may be recorded all the
 	// same.
 	Unused bool
@@ -290,11 +299,9 @@ func (w *Owner) load(ctx context.Context) error {
 // namespace. A log that has lost its end is served without it, since entries that daemons hold come
 // back. A log without any remains counts as gone.
 func (w *Owner) checkRemembered() error {
-	root := record.AppendEntryKey(nil, 0, "")
-	_, prepared := w.table.Get(root)
 	switch {
 	case w.o.Unused || w.at.remembered == 0 || w.at.remembered < w.table.Next():
-	case !prepared:
+	case !w.prepared():
 		return lost("all that it had")
 	default:
 		w.short()
@@ -302,6 +309,12 @@ func (w *Owner) checkRemembered() error {
 			"buffer", w.o.Buffer, "ends", w.table.Next(), "remembered", w.at.remembered)
 	}
 	return nil
+}
+
+// prepared reports whether the table has the root directory.
+func (w *Owner) prepared() bool {
+	_, is := w.table.Get(record.RootKey)
+	return is
 }
 
 // loadNewest makes the table of the newest checkpoint and the records after it.

@@ -346,6 +346,11 @@ func (w *Owner) refused(err error) (fatal bool, _ error) {
 		return false, errRestored
 	case errors.As(err, &moved):
 		return true, &bb.Error{Kind: bb.Unavailable, Op: "change", Path: w.o.Buffer, Err: ErrReplaced, Unknown: moved.Unknown}
+	case errors.Is(err, stream.ErrGone) && w.o.Remake != nil:
+		if err := w.restore(); err != nil {
+			return true, err
+		}
+		return false, errRestored
 	case errors.Is(err, stream.ErrGone):
 		return true, kv.ErrNoBucket
 	case w.ctx.Err() != nil:

@@ -93,8 +93,9 @@ type Options struct {
 	// Hold is the time for which records are held in the memory of another daemon besides the
 	// owner's, since the log's servers may lose them. 0 means that they are not.
 	Hold            time.Duration
-	CheckpointBytes int // see nslog.Options, as the next two
+	CheckpointBytes int // see nslog.Options, as the next three
 	Floor           func() uint64
+	Remake          func(context.Context) error
 	Settle          time.Duration
 	Pauses          lease.Pauses // see lease.Options
 	Unreadable      func(key string, err error)
@@ -128,6 +129,7 @@ type Tree struct {
 		end    ended                // of the log, at the last look
 		taken  *nslog.Engine        // of this daemon, the last one that another daemon's claim has ended
 		pauses turn.Backoff
+		gone   time.Time // when the log was first found gone; zero: it was there at the last look
 		silent time.Time // since when calls to the owner, on their route, are not answered; zero: they are
 		closed bool
 		over   error // the reason why calls fail without an owner: a destroyed namespace, or a damaged log; nil: they wait
@@ -220,7 +222,7 @@ func (t *Tree) Claim(ctx context.Context) error {
 	leases := lease.New(lease.Options{Pauses: t.o.Pauses, Revoke: t.revoke})
 	e, err := nslog.Open(ctx, t.log, t.ids, nslog.Options{
 		Buffer: t.o.Buffer, Node: t.o.Node, CheckpointBytes: t.o.CheckpointBytes, Lease: t.o.Lease, Logger: t.o.Logger, Ended: t.endedSince, Held: t.held, Keep: t.keep, Short: t.short,
-		Floor: t.o.Floor, Settle: t.o.Settle, Leases: leases, Unreadable: t.o.Unreadable,
+		Floor: t.o.Floor, Remake: t.o.Remake, Settle: t.o.Settle, Leases: leases, Unreadable: t.o.Unreadable,
 	})
 	if err != nil {
 		leases.Close()
@@ -298,7 +300,8 @@ func (t *Tree) newest(ctx context.Context) (owner.Holder, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.mu.end.seq != h.Seq || t.mu.end.owner != h.Owner {
+	t.mu.gone = time.Time{}
+	if t.mu.end.since.IsZero() || t.mu.end.seq != h.Seq || t.mu.end.owner != h.Owner {
 		t.mu.end = ended{h.Seq, h.Owner, time.Now()}
 	}
 	return h, nil

@@ -17,6 +17,10 @@ const (
 	lookEvery = 500 * time.Millisecond
 	// damagedPause is before the next try to read a log that is damaged. Each appends a claim.
 	damagedPause = 30 * time.Second
+	// goneFor is for how long a log is gone before calls fail. Its owner makes it again.
+	goneFor = 4 * time.Second
+	// emptyFor is for how long a log is empty that was not, before another daemon than its owner claims it.
+	emptyFor = 4 * time.Second
 	// releaseWithin bounds the release of a log at the end of a daemon.
 	releaseWithin = 3 * time.Second
 )
@@ -37,7 +41,7 @@ func (t *Tree) Watch(ctx context.Context, s Surroundings) {
 	for ctx.Err() == nil && !errors.Is(t.gone(), kv.ErrNoBucket) {
 		wait := lookEvery
 		v := turn.View{Self: t.o.Node, Serving: t.serving() != nil, Members: s.Members(), Owner: ownerOf(known), Silent: t.silence()}
-		if look || v.NeedsOwner() {
+		if look || v.NeedsOwner() || t.gone() != nil {
 			again, h, err := t.step(ctx, v.Members)
 			if err == nil {
 				known = h
@@ -46,7 +50,7 @@ func (t *Tree) Watch(ctx context.Context, s Surroundings) {
 			if again > 0 {
 				wait = min(wait, again)
 			}
-			if t.gone() != nil {
+			if t.gone() != nil && !errors.Is(err, stream.ErrGone) {
 				wait = damagedPause
 			}
 		}
@@ -100,6 +104,9 @@ func (t *Tree) judge(ctx context.Context, err error, s Surroundings) {
 			t.MarkDestroyed()
 			return
 		}
+		if t.mayReturn(ctx) {
+			return
+		}
 		t.damaged(bb.E(bb.Lost, "open", t.o.Buffer, "the namespace's server does not have the log").
 			WithRemedy("see the warnings of the namespace server (nats:) at its start, and its disk; put a copy of the namespace server's folder back"))
 	case kind == bb.Lost || kind == bb.Checksum:
@@ -107,6 +114,22 @@ func (t *Tree) judge(ctx context.Context, err error, s Surroundings) {
 	case ctx.Err() == nil:
 		t.o.Logger.Warn("the owner of a namespace cannot be determined", "buffer", t.o.Buffer, "err", err)
 	}
+}
+
+// mayReturn reports whether calls wait for a log that is gone, since its owner may make it again. If this daemon owns it,
+// the owner is made to detect the loss.
+func (t *Tree) mayReturn(ctx context.Context) bool {
+	if e := t.serving(); e != nil && e.Err() == nil {
+		ctx, cancel := context.WithTimeout(ctx, t.o.Patience)
+		defer cancel()
+		return e.Confirm(ctx) == nil || e.Err() == nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.gone.IsZero() {
+		t.mu.gone = time.Now()
+	}
+	return time.Since(t.mu.gone) < goneFor
 }
 
 // damaged records that the log cannot be read.
@@ -148,6 +171,9 @@ func (t *Tree) step(ctx context.Context, members []turn.Member) (again time.Dura
 	if err != nil {
 		return 0, h, bb.Wrap("claim", t.o.Buffer, err)
 	}
+	if wait := t.emptied(h); wait > 0 {
+		return wait, h, nil
+	}
 	v := turn.View{Self: t.o.Node, Serving: t.serving() != nil, Members: members, Owner: ownerOf(h), Silent: t.silence(), Pause: t.pause()}
 	v.Missed = t.missing(h.Seq, v.NeedsOwner())
 	claim, again := v.Turn(t.o.Buffer)
@@ -158,6 +184,17 @@ func (t *Tree) step(ctx context.Context, members []turn.Member) (again time.Dura
 		return 0, h, err
 	}
 	return 0, owner.Holder{Node: t.o.Node}, nil
+}
+
+// emptied returns how long to wait before a log is claimed that was found empty, and had records that an owner answered
+// from. That owner stores them again.
+func (t *Tree) emptied(h owner.Holder) time.Duration {
+	if h.Seq != 0 || t.seen.Load() == 0 && (t.o.Floor == nil || t.o.Floor() == 0) {
+		return 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return emptyFor - time.Since(t.mu.end.since)
 }
 
 // End ends the part of this daemon in order. The next owner need not wait.
