@@ -10,17 +10,17 @@ import (
 // mostEntries bounds a Cache, at about 600 bytes each.
 const mostEntries = 32 << 10
 
-// Cache is the entries that a reader has under leases. Nobody changes an entry, or what it points to. The zero Cache
+// Cache is the entries that a reader has under leases, and the names that it knows to be absent. Nobody changes an entry, or what it points to. The zero Cache
 // is empty. It is safe for concurrent use.
 type Cache struct {
 	mu      sync.RWMutex
 	owner   [16]byte // that has granted the leases
 	session uint64
 	began   Moment
-	term    time.Duration // from began on
-	dirs    map[bb.DirID]map[string]bb.Entry
-	entries int
-	revoked uint64 // revocations so far
+	term    time.Duration                     // from began on
+	dirs    map[bb.DirID]map[string]*bb.Entry // nil: there is no such name
+	entries int                               // absent names among them
+	revoked uint64                            // revocations so far
 }
 
 // Ticket is a moment before a look-up was sent.
@@ -29,13 +29,34 @@ type Ticket struct {
 	revoked uint64
 }
 
-// Find returns the entry of a name in a directory, if there is a lease on that.
-func (c *Cache) Find(dir bb.DirID, name string) (bb.Entry, bool) {
+// Find returns the entry of a name in a directory, or nil if there is none, if it is known, and there is a lease on that
+// directory.
+func (c *Cache) Find(dir bb.DirID, name string) (e *bb.Entry, known bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	e, has := c.dirs[dir][name]
-	// The clock is read after the entry, since the process may have been stopped at any moment.
-	return e, has && Now().Since(c.began) < c.term
+	e, known = c.dirs[dir][name]
+	return e, known && c.holds()
+}
+
+// holds reports whether the leases last. The caller has read the entries before, since the process may have been stopped
+// at any moment.
+func (c *Cache) holds() bool { return Now().Since(c.began) < c.term }
+
+// Resolve follows names from the root, which are all there at one moment. It returns nil if any of them is not known.
+func (c *Cache) Resolve(names []string) (e *bb.Entry) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	dir := bb.RootDir
+	for _, name := range names {
+		if e = c.dirs[dir][name]; e == nil {
+			return nil
+		}
+		dir = e.Dir // 0 of a file: no name is below it
+	}
+	if !c.holds() {
+		return nil
+	}
+	return e
 }
 
 // Begin returns the ticket of a look-up that is about to be sent.
@@ -45,9 +66,9 @@ func (c *Cache) Begin() Ticket {
 	return Ticket{Now(), c.revoked}
 }
 
-// Keep takes the lease that came with the answer to a look-up, and keeps the entry, unless something was revoked since
-// the look-up was sent.
-func (c *Cache) Keep(t Ticket, owner [16]byte, g Grant, e *bb.Entry) {
+// Keep takes the lease that came with the answer to a look-up, and keeps that: the entry of a place, or nil if there is
+// none. It keeps nothing if something was revoked since the look-up was sent.
+func (c *Cache) Keep(t Ticket, owner [16]byte, g Grant, at bb.Place, e *bb.Entry) {
 	if g.Term <= 0 {
 		return
 	}
@@ -63,26 +84,26 @@ func (c *Cache) Keep(t Ticket, owner [16]byte, g Grant, e *bb.Entry) {
 		c.began, c.term = t.sent, g.Term
 	}
 	if t.revoked == c.revoked {
-		c.put(e)
+		c.put(at, e)
 	}
 }
 
-func (c *Cache) put(e *bb.Entry) {
+func (c *Cache) put(at bb.Place, e *bb.Entry) {
 	if c.entries >= mostEntries {
 		c.evict()
 	}
 	if c.dirs == nil {
-		c.dirs = map[bb.DirID]map[string]bb.Entry{}
+		c.dirs = map[bb.DirID]map[string]*bb.Entry{}
 	}
-	names := c.dirs[e.Parent]
+	names := c.dirs[at.Dir]
 	if names == nil {
-		names = map[string]bb.Entry{}
-		c.dirs[e.Parent] = names
+		names = map[string]*bb.Entry{}
+		c.dirs[at.Dir] = names
 	}
-	if _, has := names[e.Name]; !has {
+	if _, has := names[at.Name]; !has {
 		c.entries++
 	}
-	names[e.Name] = *e
+	names[at.Name] = e
 }
 
 // evict drops entries, an eighth of all or more.

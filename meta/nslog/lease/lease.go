@@ -32,6 +32,10 @@
 // reader does not answer, the next one has another number, and the reader drops all that it had. A session that is
 // over, and was not ended, goes on with the next grant, since nothing has changed in its directories.
 //
+// # Absent names
+//
+// An answer that there is no such name is kept as an entry is. A change that makes the name is a change in its directory.
+//
 // # Directories that change
 //
 // After a revocation, a directory is not leased for a pause, which grows while leases on it do not last (Pauses). So

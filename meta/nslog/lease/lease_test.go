@@ -237,45 +237,112 @@ func entry(dir bb.DirID, name string) *bb.Entry {
 
 func (c *Cache) has(dir bb.DirID, name string) bool {
 	e, has := c.Find(dir, name)
-	return has && e.Parent == dir && e.Name == name && e.Revision == 7
+	return has && e != nil && e.Parent == dir && e.Name == name && e.Revision == 7
+}
+
+func keep(c *Cache, t Ticket, owner [16]byte, g Grant, e *bb.Entry) {
+	c.Keep(t, owner, g, e.Place(), e)
+}
+
+// Names that are known to be absent are known as long as entries are.
+func TestAbsentNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Cache{}
+		lease := Grant{Session: 1, Term: time.Second}
+		at := bb.Place{Dir: 1, Name: "x"}
+		absent := func() bool {
+			e, known := c.Find(at.Dir, at.Name)
+			return known && e == nil
+		}
+		c.Keep(c.Begin(), owner, lease, at, nil)
+		if !absent() {
+			t.Error("a name that is absent is not known")
+		}
+		overtaken := c.Begin()
+		c.Revoke(Of{Dir: 1})
+		if c.Keep(overtaken, owner, lease, at, nil); absent() {
+			t.Error("an answer is kept that a revocation has overtaken")
+		}
+		c.Keep(c.Begin(), owner, lease, at, nil)
+		if keep(c, c.Begin(), owner, lease, entry(1, "x")); absent() || !c.has(1, "x") || c.entries != 1 {
+			t.Errorf("a name that is there counts as absent, of %d", c.entries)
+		}
+		c.Revoke(Of{Dir: 1})
+		c.Keep(c.Begin(), owner, lease, at, nil)
+		if time.Sleep(time.Second); absent() {
+			t.Error("a name is absent after the end of the lease")
+		}
+	})
+}
+
+// A path is followed in memory if all of it is known.
+func TestResolve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Cache{}
+		lease := Grant{Session: 1, Term: time.Second}
+		dir := func(parent, id bb.DirID, name string) {
+			e := entry(parent, name)
+			e.Dir = id
+			keep(c, c.Begin(), owner, lease, e)
+		}
+		dir(bb.RootDir, 20, "a")
+		dir(20, 30, "b")
+		keep(c, c.Begin(), owner, lease, entry(30, "f"))
+		c.Keep(c.Begin(), owner, lease, bb.Place{Dir: 30, Name: "absent"}, nil)
+		if e := c.Resolve([]string{"a", "b", "f"}); e == nil || e.Parent != 30 || e.Name != "f" {
+			t.Errorf("a path in memory: %+v", e)
+		}
+		for _, path := range [][]string{{"a", "c"}, {"a", "b", "absent"}, {"a", "b", "f", "g"}, {"b"}} {
+			if e := c.Resolve(path); e != nil {
+				t.Errorf("%v: %+v", path, e)
+			}
+		}
+		if c.Revoke(Of{Dir: 20}); c.Resolve([]string{"a", "b", "f"}) != nil {
+			t.Error("a path leads through a directory that was changed")
+		}
+		dir(20, 30, "b")
+		if time.Sleep(time.Second); c.Resolve([]string{"a", "b", "f"}) != nil {
+			t.Error("a path is followed after the end of the lease")
+		}
+	})
 }
 
 func TestCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Cache{}
 		lease := Grant{Session: 1, Term: time.Second}
-		c.Keep(c.Begin(), owner, Grant{}, entry(1, "none"))
-		c.Keep(c.Begin(), owner, lease, entry(1, "x"))
+		keep(c, c.Begin(), owner, Grant{}, entry(1, "none"))
+		keep(c, c.Begin(), owner, lease, entry(1, "x"))
 		overtaken, late := c.Begin(), c.Begin()
 		if !c.has(1, "x") || c.has(1, "none") || c.has(2, "x") {
 			t.Error("not the entries that it has leases on")
 		}
 		c.Revoke(Of{Dir: 1})
-		c.Keep(overtaken, owner, lease, entry(1, "x"))
+		keep(c, overtaken, owner, lease, entry(1, "x"))
 		if c.has(1, "x") {
 			t.Error("an answer is kept that a revocation has overtaken")
 		}
-		c.Keep(c.Begin(), owner, lease, entry(1, "x"))
+		keep(c, c.Begin(), owner, lease, entry(1, "x"))
 		time.Sleep(600 * time.Millisecond)
-		c.Keep(c.Begin(), owner, lease, entry(2, "y"))
+		keep(c, c.Begin(), owner, lease, entry(2, "y"))
 		time.Sleep(600 * time.Millisecond)
 		if !c.has(1, "x") || !c.has(2, "y") {
 			t.Error("a grant does not extend the session")
 		}
-		c.Keep(late, owner, lease, entry(3, "z"))
+		keep(c, late, owner, lease, entry(3, "z"))
 		time.Sleep(400 * time.Millisecond)
 		if c.has(1, "x") || c.has(2, "y") {
 			t.Error("an entry outlives its lease")
 		}
-		c.Keep(c.Begin(), owner, Grant{Session: 2, Term: time.Second}, entry(2, "y"))
+		keep(c, c.Begin(), owner, Grant{Session: 2, Term: time.Second}, entry(2, "y"))
 		if c.has(1, "x") || !c.has(2, "y") {
 			t.Error("entries of a session that the owner has ended are kept")
 		}
-		c.Keep(c.Begin(), owner, lease, entry(1, "x"))
+		keep(c, c.Begin(), owner, lease, entry(1, "x"))
 		if c.has(1, "x") {
 			t.Error("an entry of the session before is kept")
 		}
-		c.Keep(c.Begin(), [16]byte{2}, lease, entry(1, "x"))
+		keep(c, c.Begin(), [16]byte{2}, lease, entry(1, "x"))
 		if !c.has(1, "x") || c.has(2, "y") {
 			t.Error("entries of the owner before are kept")
 		}
@@ -289,7 +356,7 @@ func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	c := &Cache{}
 	for i := range 2 * mostEntries {
-		c.Keep(c.Begin(), owner, Grant{Session: 1, Term: time.Hour}, entry(bb.DirID(i%3), fmt.Sprint(i)))
+		keep(c, c.Begin(), owner, Grant{Session: 1, Term: time.Hour}, entry(bb.DirID(i%3), fmt.Sprint(i)))
 	}
 	n := 0
 	for _, names := range c.dirs {

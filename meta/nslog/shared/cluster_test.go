@@ -322,6 +322,7 @@ type cluster struct {
 	log     owner.Log // nil: a stream of the server
 	o       shared.Options
 	fault   fault
+	verbs   []verb // of a history, each as often as it is there; nil: all
 	ids     *ids
 
 	away     bb.NodeID                        // that is suspected; "": none

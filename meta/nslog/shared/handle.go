@@ -31,9 +31,11 @@ func (t *Tree) Handle(ctx context.Context, c *calls.Call) *calls.Answer {
 		ctx = nslog.WithID(ctx, c.ID)
 	}
 	a := &calls.Answer{Status: calls.Served, Owner: e.Incarnation()}
-	err := perform(ctx, e.As(c.From), c, a)
-	if err == nil && c.Life != [16]byte{} && c.From != t.o.Node {
+	var err error
+	if c.Life != [16]byte{} && c.From != t.o.Node {
 		err = grant(ctx, e, c, a)
+	} else {
+		err = perform(ctx, e.As(c.From), c, a)
 	}
 	if err != nil && (ctx.Err() != nil || e.Err() != nil && !errors.Is(e.Err(), kv.ErrNoBucket)) {
 		return &calls.Answer{Status: calls.NotOwner} // it may have been carried out, which its ID shows

@@ -2,8 +2,10 @@ package shared
 
 import (
 	"context"
+	"errors"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/lease"
 	"forebay/meta/nslog/shared/calls"
@@ -11,33 +13,45 @@ import (
 
 // leased answers a look-up from memory, as the owner or under a lease, or by the owner, which grants one.
 func (t *Tree) leased(ctx context.Context, c *calls.Call) (bb.Entry, error) {
-	if e, has := t.cache.Find(c.Dir, c.Name); has && t.gone() == nil {
-		return e, nil
+	if e, known := t.cache.Find(c.Dir, c.Name); known && t.gone() == nil {
+		if e == nil {
+			return bb.Entry{}, bb.E(bb.NotFound, "lookup", c.Name, "there is no such file or directory")
+		}
+		return *e, nil
 	}
 	if e := t.serving(); e != nil {
-		if a := (&calls.Answer{}); read(ctx, e, c, a) == nil {
+		a := &calls.Answer{}
+		if err := read(ctx, e, c, a); err == nil || absent(c, err) {
 			t.saw(c, a)
-			return a.Entry, nil
+			return a.Entry, err
 		}
 	}
 	c.Life = t.tail.ID()
 	ticket := t.cache.Begin()
 	a, err := t.ask(ctx, c)
-	if err != nil {
-		return bb.Entry{}, err
+	at := bb.Place{Dir: c.Dir, Name: c.Name}
+	switch {
+	case err == nil:
+		t.cache.Keep(ticket, a.Owner, a.Lease, at, &a.Entry)
+		return a.Entry, nil
+	case a != nil && absent(c, err):
+		t.cache.Keep(ticket, a.Owner, a.Lease, at, nil)
 	}
-	t.cache.Keep(ticket, a.Owner, a.Lease, &a.Entry)
-	return a.Entry, nil
+	return bb.Entry{}, err
 }
 
-// grant grants a lease with the answer to a look-up, which is carried out again, since the lease has to begin before.
+// absent reports whether the answer to a call is that there is no such name. It holds until a change in the directory
+// makes the name.
+func absent(c *calls.Call, err error) bool {
+	return c.Op == calls.OpLookup && errors.Is(err, bb.NotFound) && !errors.Is(err, kv.ErrNoBucket)
+}
+
+// grant grants a lease with the answer to a look-up, which is carried out again, since the lease has to begin before. Its
+// error is that of the look-up.
 func grant(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answer) error {
 	g := e.Leases().Grant(lease.Reader{Node: c.From, Life: c.Life}, c.Dir)
-	if g.Term == 0 {
-		return nil
-	}
 	err := perform(ctx, e, c, a)
-	if err == nil {
+	if err == nil || absent(c, err) {
 		a.Lease = g
 	}
 	return err

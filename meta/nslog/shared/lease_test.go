@@ -109,6 +109,46 @@ func TestLookupsUnderLeases(t *testing.T) {
 	}
 }
 
+// A name that is not there is looked up without a call until it is made, by any daemon. Then it is there. Where the
+// revocation is left out, it would not be.
+func TestAbsentNamesUnderLeases(t *testing.T) {
+	t.Parallel()
+	ctx := metatest.Context(t)
+	for _, keeps := range []bool{false, true} {
+		l := newLeased(t, shared.Options{Lease: time.Hour})
+		leaf := l.warm(t, l.user)
+		absent := func() bool {
+			_, err := l.user.tree.Lookup(ctx, leaf.Dir, "new")
+			if err != nil && !errors.Is(err, bb.NotFound) {
+				t.Fatal(err)
+			}
+			return err != nil
+		}
+		for deadline := time.Now().Add(20 * time.Second); ; {
+			before := l.lookups.Load()
+			if !absent() {
+				t.Fatal("a name is there that nobody made")
+			}
+			if l.lookups.Load() == before {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("look-ups of a name that is absent go on sending calls")
+			}
+		}
+		if _, err := l.user.tree.Resolve(ctx, "a/b/c/d/e"); err != nil {
+			t.Error(err)
+		}
+		l.net.mu.Lock()
+		l.net.keeps = keeps
+		l.net.mu.Unlock()
+		namespacetest.Create(t, l.other.tree, leaf.Dir, "new")
+		if absent() != keeps {
+			t.Errorf("the name is absent after it was made: %v, with revocations that do not arrive: %v", !keeps, keeps)
+		}
+	}
+}
+
 // A daemon that has leases, and does not answer, delays a change until they are over, and changes elsewhere not at all.
 func TestReaderIsKilled(t *testing.T) {
 	t.Parallel()

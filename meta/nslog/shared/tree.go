@@ -64,8 +64,13 @@ func (t *Tree) LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb.E
 	return t.entry(ctx, &calls.Call{Op: calls.OpLookup, Dir: dir, Name: name})
 }
 
-// Resolve follows a path from the root.
+// Resolve follows a path from the root, in memory if all of it is there under leases.
 func (t *Tree) Resolve(ctx context.Context, path string) (bb.Entry, error) {
+	if names, err := bb.SplitPath(path); err == nil && len(names) > 0 && t.gone() == nil {
+		if e := t.cache.Resolve(names); e != nil {
+			return *e, nil
+		}
+	}
 	return t.entry(ctx, &calls.Call{Op: calls.OpResolve, Name: path})
 }
 
