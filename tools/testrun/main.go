@@ -89,10 +89,15 @@ func (r *result) goTest(args []string) error {
 }
 
 // onlyTest returns the arguments that run one test of one package: the flags as they were,
-// and a -run after them, of which the last counts.
+// and a -run after them, of which the last counts. The packages among args are relative, or import paths of pkg's
+// module, whose path has one element.
 func onlyTest(args []string, pkg, test string) []string {
+	module, _, _ := strings.Cut(pkg, "/")
+	isPackage := func(a string) bool {
+		return strings.HasPrefix(a, ".") || a == module || strings.HasPrefix(a, module+"/")
+	}
 	flags := args
-	if i := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, ".") }); i >= 0 {
+	if i := slices.IndexFunc(args, isPackage); i >= 0 {
 		flags = args[:i]
 	}
 	return slices.Concat(flags, []string{"-count=1", "-run", "^" + test + "$", pkg})

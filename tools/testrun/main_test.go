@@ -123,9 +123,12 @@ func TestRepeat(t *testing.T) {
 }
 
 func TestOnlyTest(t *testing.T) {
-	got := strings.Join(onlyTest([]string{"-race", "-run", "TestB|TestC", "-timeout", "20m", "./a", "./b/..."}, "forebay/a", "TestB"), " ")
-	if want := "-race -run TestB|TestC -timeout 20m -count=1 -run ^TestB$ forebay/a"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+	for _, packages := range [][]string{{"./a", "./b/..."}, {"forebay/a", "forebay/b"}, {"forebay", "forebay/a"}} {
+		args := append([]string{"-race", "-run", "TestB|TestC", "-timeout", "20m"}, packages...)
+		got := strings.Join(onlyTest(args, "forebay/a", "TestB"), " ")
+		if want := "-race -run TestB|TestC -timeout 20m -count=1 -run ^TestB$ forebay/a"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }
 
