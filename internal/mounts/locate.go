@@ -49,23 +49,27 @@ func Locate(ctx context.Context, name string) (Mount, bb.Address, error) {
 }
 
 // Path returns a path below a mount at which a file of a buffer is seen, and fails with bb.NotFound if there is
-// none. Socket is the address of the buffer's daemon, or "" if any will do. Of several mounts it is the newest.
+// none. Socket is the address of the buffer's daemon, or "" if any will do. Of several mounts it is the newest, and one
+// that was given this address comes before those that were given none.
 func Path(at bb.Address, socket string) (string, error) {
 	table, err := readTable()
 	if err != nil {
 		return "", err
 	}
-	if p, ok := pathIn(table, at, Socket(socket)); ok {
-		return p, nil
+	socket = Socket(socket)
+	for _, given := range []string{socket, ""} {
+		if p, ok := pathIn(table, at, func(m *Mount) bool { return socket == "" || m.Socket == given }); ok {
+			return p, nil
+		}
 	}
 	return "", bb.E(bb.NotFound, "path", at.String(), "not found: no mount shows it").WithRemedy("bbctl mount bb://" + at.Buffer + " DIR")
 }
 
-func pathIn(table []entry, at bb.Address, socket string) (string, bool) {
+func pathIn(table []entry, at bb.Address, of func(*Mount) bool) (string, bool) {
 	for i := range slices.Backward(table) {
 		e := &table[i]
 		root := strings.Trim(e.Root, "/")
-		if !e.ours() || e.Source != bb.Scheme+"://"+at.Buffer || socket != "" && e.Socket != "" && e.Socket != socket || !bb.Within(at.Path, root) {
+		if !e.ours() || e.Source != bb.Scheme+"://"+at.Buffer || !of(&e.Mount) || !bb.Within(at.Path, root) {
 			continue
 		}
 		p := path.Join(e.Dir, strings.TrimPrefix(at.Path, root))
