@@ -28,8 +28,11 @@ type luaCluster struct {
 	store  string
 }
 
+// mountedBelow is the folder of each node in which prologs mount the buffers of jobs.
+const mountedBelow = "/run/forebay/bb"
+
 type luaOptions struct {
-	both     bool // with prologs and epilogs besides
+	both     bool // with prologs and epilogs besides, which mount
 	held     bool // hooks can be held (luaCluster.hold)
 	stageOut int  // StageOutTimeout, seconds; 0: the default of bbctl slurm install-lua
 }
@@ -62,7 +65,7 @@ func startLua(t *testing.T, o luaOptions) *luaCluster {
 	files["pools.json"] = `{"pools":[{"id":"memory","units":"bytes","granularity":1048576,"quantity":768,"free":768}]}`
 	conf := s.SlurmConf()
 	if o.both {
-		wrappers := node.Wrappers("@BBCTL@", "/usr/sbin:/usr/bin:/sbin:/bin", nil, nil)
+		wrappers := node.Wrappers("@BBCTL@", "/usr/sbin:/usr/bin:/sbin:/bin", []string{"--mount=" + mountedBelow}, nil)
 		for _, w := range wrappers {
 			files[w.Name] = w.Text
 		}
@@ -263,11 +266,14 @@ func wholeWay(l *luaCluster) func() {
 printenv | grep '^BB_\|^FOREBAY' | sort | cut -d= -f1
 BBCTL cat $BB_JOB_STRIPED/in/a >WORK/whole && { cat WORK/whole; echo; echo and more; } >WORK/whole.out
 BBCTL put WORK/whole.out $BB_JOB_ckpt/out/b
+[ $BB_JOB_STRIPED = $FOREBAY_DIR ] && [ $BB_JOB_ckpt = $FOREBAY_DIR ] && srun sh -c 'mkdir -p $BB_JOB_STRIPED/out && cp $BB_JOB_STRIPED/out/b $BB_JOB_STRIPED/out/c'
+BBCTL ls bb://$FOREBAY_BUFFER/out/c
 `)
 	return func() {
 		l.ended(job, "COMPLETED")
 		l.stored("out."+job+"/b", "what was there\nand more\n")
-		if got := l.Output(job); got != "BB_JOB_STRIPED\nBB_JOB_ckpt\nFOREBAY_BUFFER\n" {
+		l.stored("out."+job+"/c", "what was there\nand more\n")
+		if got := l.Output(job); got != "BB_JOB_STRIPED\nBB_JOB_ckpt\nFOREBAY_BUFFER\nFOREBAY_DIR\nc\n" {
 			l.t.Errorf("the job printed %q", got)
 		}
 		if got := l.verb("status", "--job", job); !strings.Contains(got, "it is over, everything is saved") {
@@ -433,7 +439,7 @@ BBCTL ls $BB_JOB_STRIPED/out >WORK/requeue.ls.$n
 
 // twoUsers shows that neither user reads the other's files, nor can get them by a stage.
 func twoUsers(l *luaCluster) func() {
-	job := l.submit("#BB jobbb capacity=1MiB\n#BB stage_in source=STORE/in destination=$BB_JOB_STRIPED/in\necho $BB_JOB_STRIPED >WORK/address\nwhile [ ! -e WORK/looked ]; do sleep 0.1; done\n")
+	job := l.submit("#BB jobbb capacity=1MiB\n#BB stage_in source=STORE/in destination=$BB_JOB_STRIPED/in\necho bb://$FOREBAY_BUFFER >WORK/address\nwhile [ ! -e WORK/looked ]; do sleep 0.1; done\n")
 	l.Run(slurmtest.Alice, "sh", "-c", l.text("umask 077; echo mine >STORE/secret"))
 	thief := l.Submit(slurmtest.Bob, l.text("#BB jobbb capacity=1MiB\n#BB stage_in source=STORE/secret destination=$BB_JOB_STRIPED/secret\nBBCTL cat $BB_JOB_STRIPED/secret\n"))
 	return func() {

@@ -169,8 +169,8 @@ func storeURL(text string, v *Vars, expanded bool) (string, error) {
 	return text, nil
 }
 
-// Env returns the variables of a job as NAME=value. A daemon's buffers have addresses,
-// no mounted folder, so BB_JOB_STRIPED is bb://NAME. The spellings of DataWarp and NNF
+// Env returns the variables of a job as NAME=value. BB_JOB_STRIPED is bb://NAME, since only a
+// node knows whether the buffer is mounted there, and where. The spellings of DataWarp and NNF
 // are there if the script uses theirs.
 func (r *Request) Env(v *Vars) []string {
 	var env []string

@@ -321,7 +321,7 @@ func (p *parser) refer(s *said, key string, list *[]Stage) {
 	i := len(*list) - 1
 	ref.fix = func(name string) { (*list)[i].Buffer = name }
 	name := variable[1:]
-	if name == "FOREBAY_BUFFER" {
+	if name == "FOREBAY_BUFFER" || name == "FOREBAY_DIR" {
 		ref.job = true
 		p.refs = append(p.refs, ref)
 		return

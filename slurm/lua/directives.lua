@@ -441,7 +441,7 @@ function parser:refer(said, key)
 	local ref = { line = self.line, column = o.value_at, variable = variable }
 	local name = variable:sub(2)
 	local rest = name:match("^BB_(.*)$") or name:match("^DW_(.*)$")
-	if name == "FOREBAY_BUFFER" or rest == "JOB_STRIPED" or rest == "JOB_PRIVATE" then
+	if name == "FOREBAY_BUFFER" or name == "FOREBAY_DIR" or rest == "JOB_STRIPED" or rest == "JOB_PRIVATE" then
 		ref.job = true
 	elseif rest and rest:find("^JOB_.") then
 		ref.job, ref.name = true, rest:sub(5)

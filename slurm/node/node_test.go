@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -270,7 +271,7 @@ func TestTaskProlog(t *testing.T) {
 	if err := c.makeDir(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := TaskProlog(t.Context(), c, "../12"); bb.KindOf(err) != bb.Invalid {
+	if _, err := TaskProlog(t.Context(), c, "../12", nil); bb.KindOf(err) != bb.Invalid {
 		t.Errorf("no job: %v", err)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -280,15 +281,36 @@ func TestTaskProlog(t *testing.T) {
 			time.Sleep(time.Hour)
 			writeFile(c.file("12", envSuffix), []byte("A=b c\nD=$(x)\n"), os.Geteuid(), os.Getegid())
 		}()
-		text, err := TaskProlog(t.Context(), c, "12")
+		text, err := TaskProlog(t.Context(), c, "12", nil)
 		if err != nil || text != "export A=b c\nexport D=$(x)\n" {
 			t.Errorf("%q (%v)", text, err)
 		}
 		began := time.Now()
-		if text, err := TaskProlog(t.Context(), c, "13"); err != nil || text != "" || time.Since(began) < prologBegins {
+		if text, err := TaskProlog(t.Context(), c, "13", nil); err != nil || text != "" || time.Since(began) < prologBegins {
 			t.Errorf("without a prolog: %q (%v)", text, err)
 		}
 	})
+}
+
+// TestDirectories: a job whose buffer is mounted gets its directory in the variables of DataWarp, whoever has set them.
+func TestDirectories(t *testing.T) {
+	address := []string{"BB_JOB_STRIPED=bb://job-1-a", "BB_JOB_ckpt=bb://job-1-a", "DW_JOB_STRIPED=bb://job-1-a", "BB_PERSISTENT_STRIPED_x=bb://x", "FOREBAY_BUFFER=job-1-a"}
+	others := []string{"MINE=bb://job-1-a", "BB_JOB_other=bb://job-2-b", "FOREBAY_DIR=/of/a/parent"}
+	directory := []string{"BB_JOB_STRIPED=/bb/job-1-a", "BB_JOB_ckpt=/bb/job-1-a", "DW_JOB_STRIPED=/bb/job-1-a"}
+	dir := "FOREBAY_DIR=/bb/job-1-a"
+	for name, of := range map[string]struct{ left, environ, want []string }{
+		"none":             {[]string{""}, others, []string{""}},
+		"not mounted":      {address, others, address},
+		"by a prolog":      {slices.Concat(address, []string{dir}), others, slices.Concat(address[3:], []string{dir}, directory)},
+		"by both":          {[]string{dir}, slices.Concat(others, address), slices.Concat([]string{dir}, directory)},
+		"in a step":        {[]string{dir}, slices.Concat(directory, address[4:]), []string{dir}},
+		"no job's buffer":  {[]string{dir}, others, []string{dir}},
+		"lua, not mounted": {[]string{""}, slices.Concat(others, address), []string{""}},
+	} {
+		if got := directories(of.left, of.environ); !slices.Equal(got, of.want) {
+			t.Errorf("%s: %q, not %q", name, got, of.want)
+		}
+	}
 }
 
 func TestTroubles(t *testing.T) {

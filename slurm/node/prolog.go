@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -231,19 +232,20 @@ func (c *Config) holdJob(ctx context.Context, e *Env, j *slurmctl.Job, why error
 // it takes.
 const prologBegins = 10 * time.Second
 
-// TaskProlog returns the lines that set the job's variables in slurmstepd. It runs as the job's user.
+// TaskProlog returns the lines that set the job's variables in slurmstepd. It runs as the job's user, with the job's
+// variables: environ.
 //
 // It waits for the prolog, for which Slurm waits too before it starts a job for the first time. It
 // starts a requeued job at once, with the prolog (in 22.05 the script is launched 2 ms after the
 // job was started again, and 140 ms before the prolog has ended).
-func TaskProlog(ctx context.Context, c *Config, job string) (string, error) {
+func TaskProlog(ctx context.Context, c *Config, job string, environ []string) (string, error) {
 	if n, err := strconv.ParseUint(job, 10, 32); err != nil || n == 0 {
 		return "", bb.E(bb.Invalid, "environment", "SLURM_JOB_ID", fmt.Sprintf("%q is no job's id", job)).WithRemedy("this is for Slurm's TaskProlog: see bbctl slurm install")
 	}
 	for began := time.Now(); ; {
 		text, err := os.ReadFile(c.file(job, envSuffix))
 		if err == nil {
-			return exports(string(text)), nil
+			return exports(directories(strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"), environ)), nil
 		}
 		if !errors.Is(err, os.ErrNotExist) {
 			return "", bb.Wrap("task-prolog", job, err)
@@ -264,10 +266,43 @@ func TaskProlog(ctx context.Context, c *Config, job string) (string, error) {
 	}
 }
 
-func exports(env string) string {
+func exports(env []string) string {
 	var out strings.Builder
-	for line := range strings.Lines(env) {
-		fmt.Fprintf(&out, "export %s\n", strings.TrimSuffix(line, "\n"))
+	for _, line := range env {
+		if line != "" {
+			fmt.Fprintf(&out, "export %s\n", line)
+		}
 	}
 	return out.String()
+}
+
+// directories returns the variables of a job's tasks. Where the job's buffer is mounted, those that have its address get its directory,
+// as users of DataWarp expect. The prolog has left them, or burst_buffer/lua has set them in the job's own.
+func directories(left, environ []string) []string {
+	all := slices.Concat(environ, left)
+	value := func(name string) (v string) {
+		for _, line := range all {
+			if text, ok := strings.CutPrefix(line, name+"="); ok {
+				v = text
+			}
+		}
+		return v
+	}
+	dir, address := "", bb.Scheme+"://"+value("FOREBAY_BUFFER")
+	for _, line := range left {
+		if text, ok := strings.CutPrefix(line, "FOREBAY_DIR="); ok {
+			dir = text
+		}
+	}
+	if dir == "" {
+		return left
+	}
+	env := slices.DeleteFunc(slices.Clone(left), func(line string) bool { return strings.HasSuffix(line, "="+address) })
+	for _, line := range all {
+		name, text, _ := strings.Cut(line, "=")
+		if text == address && (strings.HasPrefix(name, "BB_JOB_") || strings.HasPrefix(name, "DW_JOB_")) {
+			env = append(env, name+"="+dir)
+		}
+	}
+	return env
 }

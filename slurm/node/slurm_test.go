@@ -244,12 +244,15 @@ bbctl ls $BB_JOB_STRIPED/out
 func mountedJob(t *testing.T, s *site) {
 	out := s.folder(t, slurmtest.Alice, nil)
 	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch
-#BB stage_out type=directory source=$BB_JOB_STRIPED/out destination=%s/%%j
+#BB stage_out type=directory source=$FOREBAY_DIR/out destination=%s/%%j
 set -e
-mkdir "$FOREBAY_DIR/out"
+[ "$BB_JOB_STRIPED" = "$FOREBAY_DIR" ] # which is a directory for the programs of DataWarp's users, and an address for bbctl
+mkdir "$BB_JOB_STRIPED/out"
 srun sh -c 'hostname >/dev/null; echo $SLURMD_NODENAME >"$FOREBAY_DIR/out/$SLURMD_NODENAME"; chmod 640 "$FOREBAY_DIR/out/$SLURMD_NODENAME"'
 until [ "$(ls "$FOREBAY_DIR/out" | wc -l)" = 3 ]; do sleep 0.1; done
 [ "$(bbctl ls bb://$FOREBAY_BUFFER/out | wc -l)" = 3 ]
+[ "$(cd "$FOREBAY_DIR/out" && bbctl ls . | wc -l)" = 3 ]
+[ "$(bbctl address $BB_JOB_STRIPED)" = bb://$FOREBAY_BUFFER/ ]
 stat -f -c %%T "$FOREBAY_DIR" >>"$FOREBAY_DIR/out/n1"
 stat -c %%U "$FOREBAY_DIR" >>"$FOREBAY_DIR/out/n1"
 echo "$FOREBAY_DIR" >%[1]s/dir
@@ -352,7 +355,7 @@ func feature(t *testing.T, s *site) {
 	s.completed(t, with)
 	s.completed(t, without)
 	l := s.over(t, with, 1)[0]
-	if got := s.Output(with); got != fmt.Sprintf("bb://%[1]s %[1]s\n", l.Key) {
+	if got := s.Output(with); got != fmt.Sprintf("%s/%[2]s %[2]s\n", mountedBelow, l.Key) {
 		t.Errorf("the one with the feature: %s", got)
 	}
 	if got := s.Output(without); got != "==\n" || len(s.runs(t, without)) != 0 {
@@ -575,7 +578,7 @@ func wrong(t *testing.T, s *site) {
 // interactive: --bb is understood. A job that cannot be held is cancelled.
 func interactive(t *testing.T, s *site) {
 	out, err := s.Try(slurmtest.Alice, "srun", "-N2", "--bb=#BB jobbb type=scratch", "sh", "-c", "bbctl ls $BB_JOB_STRIPED && echo $BB_JOB_STRIPED")
-	if err != nil || strings.Count(out, "bb://job-") != 2 {
+	if err != nil || strings.Count(out, mountedBelow+"/job-") != 2 {
 		t.Errorf("%s (%v)", out, err)
 	}
 	out, err = s.Try(slurmtest.Alice, "srun", "--bb=#BB jobbb type=scratch capacity=1.5GiB pool=memory", "true")

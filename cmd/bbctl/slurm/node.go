@@ -263,9 +263,10 @@ func newTaskPrologCommand(a *app.App) *cobra.Command {
 		Use: "task-prolog", Short: "Print the variables of the job's tasks (Slurm's TaskProlog)", Args: cobra.NoArgs,
 		Long: `Runs as the job's user before each task. Prints "export NAME=value" lines for the
 variables from the prolog: BB_JOB_STRIPED and the other addresses of the job's buffers,
-FOREBAY_BUFFER, FOREBAY_SOCKET, FOREBAY_TOKEN_FILE, and FOREBAY_DIR if the prolog has --mount.`,
+FOREBAY_BUFFER, FOREBAY_SOCKET, FOREBAY_TOKEN_FILE, and FOREBAY_DIR if the prolog has --mount.
+Then BB_JOB_STRIPED is that directory too.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, err := node.TaskProlog(cmd.Context(), &n.c, os.Getenv("SLURM_JOB_ID"))
+			text, err := node.TaskProlog(cmd.Context(), &n.c, os.Getenv("SLURM_JOB_ID"), os.Environ())
 			fmt.Fprint(a.Out, text)
 			return err
 		},
