@@ -60,7 +60,7 @@ func TestPaths(t *testing.T) {
 
 	check(t, os.Symlink("run1/out", at("link")))
 	says(t, in(t, "/", 0, "cat", at("link/f")), "hello")
-	says(t, in(t, "/", 0, "address", at("link"), m.dir+"/link/", m.dir+"/link/../f", at("new/x")), "bb://b/link\nbb://b/run1/out\nbb://b/run1/f\nbb://b/new/x\n")
+	says(t, in(t, "/", 0, "address", at("link"), m.dir+"/link/", m.dir+"/link/../f", at("new/x"), "file://"+at("a%20b")), "bb://b/link\nbb://b/run1/out\nbb://b/run1/f\nbb://b/new/x\nbb://b/a b\n")
 	says(t, in(t, "/", 0, "--socket", m.Socket, "path", "bb://b/run1/f"), at("run1/f")+"\n")
 	in(t, "/", 0, "rm", at("link")) // not its target
 	holds(t, at("run1/out/f"), "hello")

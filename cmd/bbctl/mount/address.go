@@ -3,6 +3,8 @@ package mount
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +17,7 @@ import (
 func newAddressCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "address PATH…", Short: "Print the addresses, bb://BUFFER/path, of paths below a mount", Args: cobra.MinimumNArgs(1),
-		Long: `Prints a line for each path: its address, for programs that take addresses alone. Symbolic links on the way are
+		Long: `Prints a line for each path, or file: URL of one: its address, for programs that take addresses alone. Symbolic links on the way are
 followed; the last name is, if it ends in a slash. No daemon is needed, and none of the files has to be there.`,
 		Example: "  spark-submit job.py \"$(bbctl address /bb/scratch/table)\"",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -37,10 +39,18 @@ $FOREBAY_SOCKET, mounts that were given another daemon are not counted.`,
 	}
 }
 
+// local returns the path of a file: URL, as Hadoop and Spark write paths, and anything else as it is.
+func local(arg string) string {
+	if u, err := url.Parse(arg); err == nil && u.Scheme == "file" && (u.Host == "" || u.Host == "localhost") && strings.HasPrefix(u.Path, "/") {
+		return u.Path
+	}
+	return arg
+}
+
 // printEach prints something of each address or path.
 func printEach(ctx context.Context, a *app.App, what string, args []string, of func(client.Address) (string, error)) error {
 	return a.EachArg(ctx, what, args, func(arg string) error {
-		at, err := a.Locate(ctx, arg)
+		at, err := a.Locate(ctx, local(arg))
 		if err != nil {
 			return err
 		}
