@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"forebay/bbd/store/folder"
 	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
@@ -44,13 +45,13 @@ func (populating) Error() string        { return "no space: memory is still bein
 func (populating) Is(target error) bool { return target == ErrNoRoom }
 
 // MountPolicy decides whether the store mounts a tmpfs of its own.
-type MountPolicy string
+type MountPolicy = folder.MountPolicy
 
 // The mount policies. Auto mounts where it may and else uses ShmDir.
 const (
-	MountAuto    MountPolicy = "auto"
-	MountOff     MountPolicy = "off"
-	MountRequire MountPolicy = "require"
+	MountAuto    = folder.MountAuto
+	MountOff     = folder.MountOff
+	MountRequire = folder.MountRequire
 )
 
 // Options set the place of a store's regions and their greatest size. The zero value of

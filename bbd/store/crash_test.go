@@ -34,6 +34,7 @@ type crashPlan struct {
 	Seed  uint64
 
 	OpenOnly bool
+	Linear   bool
 }
 
 func TestMain(m *testing.M) {
@@ -78,6 +79,9 @@ func crashChild(env string) error {
 				select {}
 			}
 		}
+	}
+	if plan.Linear {
+		return linearChild(o)
 	}
 	s, err := Open(context.Background(), o)
 	if err != nil {

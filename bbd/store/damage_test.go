@@ -206,14 +206,14 @@ func TestUnknownVersionIsNotTouched(t *testing.T) {
 
 func TestUnknownFlagsAreRefused(t *testing.T) {
 	p := make([]byte, format.HeaderCopy+format.HeaderSize)
-	h := format.RegionHeader{ID: 1, Size: 2 * Unit, Flags: format.RegionFlags}
+	h := format.RegionHeader{ID: 1, Size: 2 * Unit, Flags: format.RegionFlags, Pages: Unit}
 	h.Encode(p)
 	if _, _, err := format.DecodeRegionHeader(p); err != nil {
 		t.Fatal(err)
 	}
 	h.Flags |= 1 << 9
 	h.Encode(p)
-	if _, _, err := format.DecodeRegionHeader(p); !errors.Is(err, bb.Unsupported) || !strings.Contains(err.Error(), "flags 0x203 found, 0x3 supported") {
+	if _, _, err := format.DecodeRegionHeader(p); !errors.Is(err, bb.Unsupported) || !strings.Contains(err.Error(), "flags 0x207 found, 0x7 supported") {
 		t.Errorf("error is %v", err)
 	}
 }

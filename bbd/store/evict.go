@@ -29,14 +29,17 @@ func (s *Store) evictWhere(tier bb.Tier, bytes int64, which func(*segment) bool)
 		if want >= bytes {
 			break
 		}
-		if s.isOccupied(g) {
+		group := s.together(g)
+		if victims[g] || slices.ContainsFunc(group, func(g *segment) bool { return !g.evictable(tier) || !which(g) || s.isOccupied(g) }) {
 			continue
 		}
-		want += g.length
-		victims[g] = true
-		g.mu.Lock()
-		files = append(files, g.mu.files...)
-		g.mu.Unlock()
+		for _, g := range group {
+			want += g.length
+			victims[g] = true
+			g.mu.Lock()
+			files = append(files, g.mu.files...)
+			g.mu.Unlock()
+		}
 	}
 	s.evictFiles(files, victims)
 	for g := range victims {

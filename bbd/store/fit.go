@@ -176,7 +176,7 @@ func Purge(o Options) error {
 		if _, err := os.Stat(dir); dir == "" || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err := purgeDir(dir); err != nil {
+		if err := regionfile.Purge(dir); err != nil {
 			return bb.Wrap("purge", dir, err)
 		}
 	}
@@ -191,25 +191,4 @@ func Purge(o Options) error {
 		err = rmErr
 	}
 	return bb.Wrap("purge", mem, err)
-}
-
-// purgeDir deletes the regions in a folder that no process has locked.
-func purgeDir(dir string) error {
-	lock, err := folder.Lock(dir)
-	if bb.KindOf(err) == bb.NoSpace {
-		err = nil // no process has locked the folder, so only the process id could not be written
-	}
-	if err != nil {
-		return err
-	}
-	if lock != nil {
-		defer lock.Close()
-	}
-	found, err := filepath.Glob(filepath.Join(dir, regionfile.Prefix+"*"))
-	for _, path := range append(found, filepath.Join(dir, folder.LockName)) {
-		if rmErr := os.Remove(path); !errors.Is(rmErr, fs.ErrNotExist) {
-			err = errors.Join(err, rmErr)
-		}
-	}
-	return err
 }

@@ -220,7 +220,7 @@ func (s *Store) findOrigins() {
 			switch {
 			case h.ofOlder(f):
 				s.found.origins[f] = OriginOlder
-			case !hasLog && !s.wasDropped(f):
+			case !hasLog && !s.drops.Was(f):
 				s.found.origins[f] = OriginForgotten
 			}
 		}

@@ -236,7 +236,7 @@ func (m *extentMap) markAll(state extentState) {
 // Drop drops a file. Snapshots keep their extents, which are not evicted any more. The backing
 // store loses the file, too. Idempotent. See SyncDrops.
 func (s *Store) Drop(f bb.FileID) {
-	s.noteDrop(f)
+	s.drops.Note(f)
 	s.drop(f, func(*generation) bool { return true }, (*shard).keepViews)
 }
 

@@ -32,7 +32,7 @@ func (g *segment) reserve(floor int64) error {
 // Until then recovery would find the segment and miss records. The caller holds mu of the store and
 // of the segment.
 func (s *Store) giveBack(g *segment, r *region, offset int64) {
-	if r.Tier == bb.TierDisk || r.Log {
+	if r.Tier == bb.TierDisk || r.Log || r.Linear {
 		return
 	}
 	for end := g.length; end > g.mu.ready; end -= Unit {

@@ -125,7 +125,7 @@ func (s *Store) findRoom(uid uint32, want int64, fixed bool) (best *region, unit
 	if s.shared() {
 		return s.findShared(uid, want, fixed)
 	}
-	has := slices.ContainsFunc(s.mu.regions, func(r *region) bool { return r.Tier == bb.TierMemory && !r.Log && r.owned && r.uid == uid })
+	has := slices.ContainsFunc(s.mu.regions, func(r *region) bool { return r.Tier == bb.TierMemory && !r.Log && !r.Linear && r.owned && r.uid == uid })
 	var unowned *region
 	for _, r := range s.mu.regions {
 		switch {
@@ -162,7 +162,7 @@ func (s *Store) findRoom(uid uint32, want int64, fixed bool) (best *region, unit
 
 // leasable reports whether segments may be made in the region.
 func (r *region) leasable() bool {
-	return r.Tier == bb.TierMemory && !r.Log && !r.retiring && !r.vacating
+	return r.Tier == bb.TierMemory && !r.Log && !r.Linear && !r.retiring && !r.vacating
 }
 
 // replaceEmpty has one empty region of another user deleted and a new one made in
@@ -197,10 +197,10 @@ func (s *Store) vacate(uid uint32) {
 	}
 }
 
-// replaceVacated replaces a vacated region once it is empty. Its room does not count as
+// replaceVacated replaces a vacated region, or a linear one, once it is empty. Its room does not count as
 // free, so a caller that leases only free room would never request it. The caller holds mu.
 func (s *Store) replaceVacated(r *region) {
-	if r.vacating && !r.retiring && !r.Log && r.used == 0 && !s.mu.closed {
+	if (r.vacating || r.Linear && s.mu.open) && !r.retiring && !r.Log && r.used == 0 && !s.mu.closed {
 		s.startReplace(r, r.reserved.uid)
 	}
 }
@@ -220,7 +220,7 @@ func (s *Store) startReplace(old *region, uid uint32) {
 // replace deletes an empty region and makes a new one. A region's pages are only
 // free once it is unmapped, so that comes first.
 func (s *Store) replace(old *region, reserved reservation) {
-	size := int64(len(old.Mem))
+	size := max(int64(len(old.Mem))/Unit, 2) * Unit
 	s.remove(old)
 	s.makeRegion(size, reserved)
 }

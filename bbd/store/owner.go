@@ -1,8 +1,6 @@
 package store
 
 import (
-	"encoding/binary"
-	"os"
 	"slices"
 
 	"forebay/bbd/store/format"
@@ -21,7 +19,8 @@ func (s *Store) leaveForeign(found []candidate) []candidate {
 			continue
 		}
 		f := ForeignRegion{Path: c.Path, Tier: c.Tier, Bytes: c.Header.Size, Owner: c.Header.Owner}
-		empty, err := c.holds(&f)
+		held, buffers, empty, err := c.Holds()
+		f.Held, f.Buffers = held, buffers
 		if err == nil && empty {
 			if err = regionfile.Remove(c.Path); err == nil {
 				s.log.Info("deleted an empty region of another owner", "path", c.Path, "node", f.Owner.Node)
@@ -34,40 +33,6 @@ func (s *Store) leaveForeign(found []candidate) []candidate {
 		s.found.foreign = append(s.found.foreign, f)
 	}
 	return own
-}
-
-// holds finds a region's segments. Empty means that no slot has any trace of one.
-func (c *candidate) holds(f *ForeignRegion) (empty bool, err error) {
-	path := regionfile.JournalOf(c.Path)
-	if c.Older {
-		path = c.Path
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer file.Close()
-	slots := make([]byte, c.Header.Size/Unit*format.SlotSize)
-	if _, err := file.ReadAt(slots, format.SlotTable); err != nil {
-		return false, err
-	}
-	empty = true
-	for slot := range slices.Chunk(slots, format.SlotSize) {
-		if binary.LittleEndian.Uint64(slot) == 0 {
-			continue
-		}
-		empty = false
-		h, err := format.DecodeSegmentHeader(slot)
-		if err != nil {
-			f.Held += Unit // of a segment whose slot is damaged
-			continue
-		}
-		f.Held += h.Units * Unit
-		if h.Buffer != "" && !slices.Contains(f.Buffers, h.Buffer) {
-			f.Buffers = append(f.Buffers, h.Buffer)
-		}
-	}
-	return empty, nil
 }
 
 // Owner returns whose regions are this store's own.

@@ -3,16 +3,12 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"maps"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"unique"
 
 	"forebay/bbd/store/format"
@@ -45,7 +41,7 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 		}
 		records = append(records, s.recoverRegion(&found[i], nonces)...)
 	}
-	s.removeUnfinished()
+	regionfile.RemoveUnfinished(s.log, s.memDir, s.o.DiskDir)
 	records = s.recoverIdentities(s.decide(records, found))
 	s.rebuild(records)
 	s.findOrigins()
@@ -136,7 +132,7 @@ func (s *Store) Settle() {
 // recoverRegion adopts one region. One that cannot be read is reported and left alone, so nothing
 // that is found in memory keeps the rest from being served.
 func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) []recovered {
-	if c.Err == regionfile.ErrNoPages && c.removeEmptyJournal() {
+	if c.Err == regionfile.ErrNoPages && c.RemoveEmptyJournal() {
 		return nil
 	}
 	if c.Err != nil {
@@ -198,26 +194,6 @@ func (s *Store) damaged(d Damage) {
 		"from", d.From, "to", d.To, "buffer", d.Buffer, "what", d.What)
 }
 
-// removeEmptyJournal deletes a journal without pages and reports true, if it has no segment. A
-// region of it was being made, or removed, when the process before was killed.
-func (c *candidate) removeEmptyJournal() bool {
-	f, err := os.Open(regionfile.JournalOf(c.Path))
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	text := make([]byte, format.SlotCopies)
-	if n, err := f.ReadAt(text, 0); err != nil && n > 0 { // none: it was not given its size
-		return false
-	}
-	for at := format.SlotTable; at < format.SlotCopies; at += format.SlotSize {
-		if binary.LittleEndian.Uint64(text[at:]) != 0 {
-			return false
-		}
-	}
-	return os.Remove(regionfile.JournalOf(c.Path)) == nil
-}
-
 // recoverSegment reads slot unit, or its copy where the slot is damaged. It returns nil where
 // neither can be read, the segment was spilled, or it is not the region's user's.
 func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *segment {
@@ -273,7 +249,7 @@ func (s *Store) adoptSegment(r *region, unit int64, h format.SegmentHeader) *seg
 	g.mu.region, g.mu.offset = r, unit*Unit
 	g.mu.state = segSealed
 	g.mu.ready = 0 // unknown, so giveBack releases all
-	g.mu.left = r.Tier == bb.TierMemory && !r.Log
+	g.mu.left = r.Tier == bb.TierMemory && !r.Log && !r.Linear
 	if r.Log && !r.vacating { // only this process writes there
 		g.mu.state = segPartial
 		s.mu.partial[notesKey()] = append(s.mu.partial[notesKey()], g)
@@ -314,62 +290,12 @@ func (g *segment) scan(each func(r *format.Record, top int64), bad func(from, to
 
 // scanIn is scan of records that may also lie elsewhere, as those of an older version in the pages.
 func (g *segment) scanIn(mem []byte, each func(r *format.Record, top int64), bad func(from, to int64, claim *format.Record)) (floor, dataEnd int64) {
-	top, dataEnd := g.length, int64(format.DataStart)
-	budget := 64 * g.length // bound of the bytes that resyncing may sum up, for any content of writers
-	for {
-		r, low, found, err := format.DecodeRecord(mem, dataEnd, top, g.nonce)
-		if !found {
-			return top - format.RecordEnd, dataEnd
+	return format.Scan(mem, g.length, g.nonce, func(top int64) int64 {
+		if &mem[0] != &g.records()[0] {
+			return 0
 		}
-		if err != nil {
-			bottom := dataEnd
-			if &mem[0] == &g.records()[0] {
-				bottom = max(dataEnd, g.mu.region.WrittenFrom(g.mu.offset, g.mu.offset+top)-g.mu.offset)
-			}
-			next := resync(mem, bottom, top-8, g.nonce, &budget)
-			if bad != nil {
-				claim := claimOf(mem, top)
-				bad(max(next, dataEnd), top, &claim)
-			}
-			if next < 0 {
-				return dataEnd, dataEnd // nothing may be added any more
-			}
-			top = next
-			continue
-		}
-		for _, e := range r.Items {
-			if r.Flags&format.RecordEvicted == 0 {
-				dataEnd = max(dataEnd, int64(e.Offset)+int64(e.Length))
-			}
-		}
-		each(&r, top)
-		top = low
-	}
-}
-
-// resync returns the top of the next readable record below from, or -1.
-func resync(mem []byte, bottom, from int64, nonce uint64, budget *int64) int64 {
-	for top := from; top >= bottom+format.RecordHead && *budget > 0; top -= 8 {
-		switch uint32(binary.LittleEndian.Uint64(mem[top-8:])) {
-		case format.RecordPrepared, format.RecordComplete, format.RecordVoid:
-			*budget -= int64(binary.LittleEndian.Uint64(mem[top-8:])>>32) % MaxSegment
-			if _, _, found, err := format.DecodeRecord(mem, bottom, top, nonce); found && err == nil {
-				return top
-			}
-		}
-	}
-	return -1
-}
-
-// claimOf reads file and generation of a record whose checksum is wrong.
-func claimOf(mem []byte, top int64) (r format.Record) {
-	if top < format.DataStart+format.RecordHead {
-		return r
-	}
-	h := mem[top-format.RecordHead : top]
-	r.File = bb.FileID(binary.LittleEndian.Uint64(h))
-	r.Generation = bb.Generation(binary.LittleEndian.Uint64(h[8:]))
-	return r
+		return g.mu.region.WrittenFrom(g.mu.offset, g.mu.offset+top) - g.mu.offset
+	}, each, bad)
 }
 
 // decide settles commits of several parts. They count if any part is complete, or if all are there.
@@ -484,26 +410,6 @@ func (s *Store) claims() {
 	for _, d := range s.found.damage {
 		if d.File != 0 {
 			s.found.claimed[d.File] = append(s.found.claimed[d.File], d.Generation)
-		}
-	}
-}
-
-// removeUnfinished deletes regions that an earlier process had not finished making.
-func (s *Store) removeUnfinished() {
-	for _, dir := range slices.Compact([]string{s.memDir, s.o.DiskDir}) {
-		if dir == "" {
-			continue
-		}
-		list, err := os.ReadDir(dir)
-		if err != nil {
-			continue
-		}
-		for _, e := range list {
-			if strings.HasPrefix(e.Name(), regionfile.Prefix) && strings.HasSuffix(e.Name(), regionfile.Unfinished) {
-				if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
-					s.log.Error("delete an unfinished region", "path", e.Name(), "error", err)
-				}
-			}
 		}
 	}
 }

@@ -48,12 +48,16 @@ func (r *region) info() RegionInfo {
 }
 
 func (r *region) header(instance bb.InstanceID) format.RegionHeader {
-	h := format.RegionHeader{ID: r.ID, Size: int64(len(r.Mem)), UID: r.uid, Tier: r.Tier, Instance: instance, Owner: r.owner}
+	h := format.RegionHeader{ID: r.ID, Size: r.Size, UID: r.uid, Tier: r.Tier, Instance: instance, Owner: r.owner}
 	if r.owned {
 		h.Flags |= format.RegionOwned
 	}
 	if r.Log {
 		h.Flags |= format.RegionLog
+	}
+	if r.Linear {
+		h.Flags |= format.RegionLinear
+		h.Pages = int64(len(r.Mem))
 	}
 	return h
 }
@@ -123,9 +127,13 @@ func (r *region) give(unit, n int64) {
 
 // newRegion is a region whose files are mapped, of which nothing is in use.
 func newRegion(files regionfile.Files) *region {
-	return &region{
+	r := &region{
 		Files: files, units: make([]*segment, files.Units()), steps: make([]bool, (len(files.Mem)+populate.Step-1)/populate.Step),
 	}
+	if r.Linear {
+		r.populated = int64(len(r.Mem))
+	}
+	return r
 }
 
 // candidate is a region that was found at start.

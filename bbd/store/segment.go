@@ -8,6 +8,7 @@ import (
 	"unique"
 
 	"forebay/bbd/store/format"
+	"forebay/bbd/store/linear"
 	"forebay/internal/bb"
 )
 
@@ -85,9 +86,31 @@ func (g *segment) to(next segState) {
 }
 
 // mem returns the segment's pages. The caller holds mu, has the segment leased or
-// pinned, or is alone with it.
+// pinned, or is alone with it. Segments of linear regions have bytes alone.
 func (g *segment) mem() []byte {
 	return g.mu.region.Mem[g.mu.offset : g.mu.offset+g.length : g.mu.offset+g.length]
+}
+
+// toSpill returns the pages that a spill writes, and their offset in the segment. The caller holds mu.
+func (g *segment) toSpill() (mem []byte, from int64) {
+	if g.mu.region.Linear {
+		return g.bytes(format.DataStart, g.mu.dataEnd-format.DataStart), format.DataStart
+	}
+	return g.mem(), 0
+}
+
+// bytes returns n of the segment's bytes from off on, as mem.
+func (g *segment) bytes(off, n int64) []byte {
+	at := g.at() + off
+	return g.mu.region.Mem[at : at+n : at+n]
+}
+
+// at returns where the segment's offset 0 is in the pages, which may be before them. The caller holds mu.
+func (g *segment) at() int64 {
+	if g.mu.region.Linear {
+		return linear.At(g.mu.offset / Unit)
+	}
+	return g.mu.offset
 }
 
 // records returns the segment's part of the journal. The caller holds mu, or is alone with it.

@@ -173,7 +173,7 @@ func (r *run) public() Extent {
 	default:
 		r.seg.mu.Lock()
 		e.Tier, e.Region = r.seg.mu.region.Tier, r.seg.mu.region.ID
-		e.RegionOffset = r.seg.mu.offset + int64(r.offset)
+		e.RegionOffset = r.seg.at() + int64(r.offset)
 		r.seg.mu.Unlock()
 		e.WholeOffset = e.RegionOffset - e.Cut
 	}
@@ -286,12 +286,12 @@ func (v *Snapshot) Slices(off, n int64, dst [][]byte) ([][]byte, error) {
 		}
 		r.seg.mu.Lock()
 		pinned := r.seg.mu.pins > 0
-		mem := r.seg.mem()
+		mem := r.seg.bytes(int64(r.offset), int64(r.length))
 		r.seg.mu.Unlock()
 		if !pinned {
 			return dst, bb.E(bb.Invalid, "read", v.rangeName(r), "is not pinned")
 		}
-		dst = append(dst, mem[r.offset:r.offset+r.length:r.offset+r.length])
+		dst = append(dst, mem)
 	}
 	return dst, nil
 }
@@ -346,10 +346,9 @@ func (v *Snapshot) pieceSum(e *extent) (sum uint64, err error) {
 // keeps the segment from being freed or moved.
 func (e *extent) verified(f bb.FileID, n bb.Generation) ([]byte, error) {
 	e.seg.mu.Lock()
-	mem, r, at := e.seg.mem(), e.seg.mu.region, e.seg.mu.offset
-	e.seg.mu.Unlock()
 	start := e.offset - e.cut
-	whole := mem[start : start+e.whole : start+e.whole]
+	whole, r, at := e.seg.bytes(int64(start), int64(e.whole)), e.seg.mu.region, e.seg.at()
+	e.seg.mu.Unlock()
 	return whole, guard("verify", r.Path, func() error {
 		if got := checksum.Sum(whole); got != e.sum {
 			return bb.E(bb.Checksum, "verify",

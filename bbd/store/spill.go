@@ -5,14 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"forebay/internal/bb"
-	"forebay/internal/checksum"
 )
-
-// spillStep is written and read back at once.
-const spillStep = 8 << 20
 
 // Spill moves unpinned segments that no writer has to the disk tier, least recently used first, and
 // returns the bytes of memory freed. It returns bb.NoSpace when the disk tier is full, and
@@ -57,7 +51,7 @@ func (s *Store) spill(ctx context.Context, bytes int64, which func(*segment) boo
 		if err := ctx.Err(); err != nil {
 			return freed, bb.Wrap("spill", "", err)
 		}
-		if s.isOccupied(g) {
+		if s.isOccupied(g) || slices.ContainsFunc(s.together(g), func(g *segment) bool { return !g.idle(bb.TierMemory) }) {
 			continue
 		}
 		moved, err := s.spillOne(g)
@@ -82,11 +76,12 @@ func (s *Store) spillOne(g *segment) (moved bool, err error) {
 	if ok {
 		g.to(segSpilling)
 	}
-	voids, mem, log, floor, path := g.mu.voids, g.mem(), g.records(), g.mu.floor, g.mu.region.Path
+	voids, log, floor, path := g.mu.voids, g.records(), g.mu.floor, g.mu.region.Path
+	mem, from := g.toSpill()
 	g.mu.Unlock()
 	if ok {
 		err = guard("spill", path, func() error {
-			if err := to.writeSegment(mem, unit, s.crash); err != nil {
+			if err := to.WritePages(mem, unit*Unit+from, s.crash); err != nil {
 				return err
 			}
 			return to.WriteRecords(log, floor, unit)
@@ -195,38 +190,6 @@ func (s *Store) takeDisk(g *segment) (r *region, unit int64, empty *region, err 
 		empty.retiring = true
 	}
 	return nil, 0, empty, nil
-}
-
-// writeSegment writes a segment in one sequential stream, makes it durable, reads it
-// back from the disk and compares.
-func (r *region) writeSegment(mem []byte, unit int64, crash func(string)) error {
-	fd, at := int(r.File.Fd()), unit*Unit
-	for off := range slices.Chunk(mem, spillStep) {
-		if _, err := r.File.WriteAt(off, at); err != nil {
-			return err
-		}
-		at += int64(len(off))
-		crash("spill writing")
-	}
-	if err := unix.Fdatasync(fd); err != nil {
-		return fmt.Errorf("fdatasync: %w", err)
-	}
-	// Without this the comparison would see the page cache and not the disk.
-	at = unit * Unit
-	if err := unix.Fadvise(fd, at, int64(len(mem)), unix.FADV_DONTNEED); err != nil {
-		return fmt.Errorf("fadvise: %w", err)
-	}
-	buf := make([]byte, min(spillStep, len(mem)))
-	for part := range slices.Chunk(mem, spillStep) {
-		if _, err := r.File.ReadAt(buf[:len(part)], at); err != nil {
-			return err
-		}
-		if checksum.Sum(buf[:len(part)]) != checksum.Sum(part) {
-			return bb.E(bb.Checksum, "spill", r.Path, fmt.Sprintf("bytes %d+%d read back differ from those written", at, len(part)))
-		}
-		at += int64(len(part))
-	}
-	return nil
 }
 
 // publishSegment writes the slot and makes it durable.

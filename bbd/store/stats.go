@@ -45,6 +45,10 @@ func (t *Stats) tier(tier bb.Tier) *TierStats {
 func (t *Stats) addRegion(r *region) {
 	ts := t.tier(r.Tier)
 	ts.Total += int64(len(r.Mem))
+	if r.Linear {
+		ts.Populated += int64(len(r.Mem))
+		return
+	}
 	limit := int64(len(r.units))
 	if r.Tier == bb.TierMemory {
 		limit = r.populated / Unit

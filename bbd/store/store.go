@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/bbd/store/dropped"
 	"forebay/bbd/store/folder"
 	"forebay/bbd/store/format"
 	"forebay/bbd/store/populate"
@@ -69,13 +70,14 @@ type Store struct {
 		segmentSeq uint64
 		replacing  int // regions that are being deleted and made anew
 		ready      bool
+		open       bool      // recovery is over
 		awaiting   []uint32  // users in the line for memory, as Await was last called
 		short      bool      // memory could not be populated, which was logged
 		regrown    time.Time // when regrow looked last
 		closed     bool
 	}
 
-	drops drops // of the disk tier
+	drops dropped.List // of the disk tier
 
 	found struct { // by recovery, constant afterwards but for uncommitted, which mu guards
 		damage    []Damage
@@ -209,7 +211,7 @@ func (s *Store) open(ctx context.Context) error {
 			return err
 		}
 	}
-	s.readDrops()
+	s.drops.Read(s.o.DiskDir, s.owner.Namespace, s.log)
 	start := time.Now()
 	found, err := findRegions(s.memDir, bb.TierMemory)
 	if err != nil {
@@ -225,7 +227,7 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.recover(ctx, s.leaveForeign(found)); err != nil {
 		return err
 	}
-	if err := s.openDrops(); err != nil {
+	if err := s.drops.Open(s.filesOf); err != nil {
 		return err
 	}
 	s.found.took = time.Since(start)
@@ -278,6 +280,7 @@ func (s *Store) lock(dir string) error {
 // createRegions makes the regions that the options allow and recovery did not find, and
 // queues everything for populating.
 func (s *Store) createRegions(ctx context.Context) error {
+	s.removeEmptyLinear()
 	total := s.foreignBytes(bb.TierMemory)
 	hasLog, any := false, len(s.found.foreign)+s.found.aside > 0
 	for _, r := range s.mu.regions {
@@ -320,10 +323,13 @@ func (s *Store) createRegions(ctx context.Context) error {
 		s.mu.regions = append(s.mu.regions, r)
 	}
 	for _, r := range slices.Clone(s.mu.regions) {
-		if r.Tier == bb.TierMemory && !r.Log {
+		if r.Tier == bb.TierMemory && !r.Log && !r.Linear {
 			s.populator.Add(r)
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.open = true
 	return nil
 }
 
@@ -456,7 +462,7 @@ func (s *Store) closeRegions() error {
 		errs = append(errs, r.Close())
 	}
 	s.mu.Unlock()
-	errs = append(errs, s.closeDrops())
+	errs = append(errs, s.drops.Close())
 	for _, f := range s.locks {
 		errs = append(errs, f.Close())
 	}
@@ -477,7 +483,7 @@ func (s *Store) removeAll(paths []string) error {
 	}
 	errs = append(errs, os.Remove(s.memDir))
 	if s.o.DiskDir != "" && s.o.DiskDir != s.memDir {
-		errs = append(errs, os.Remove(filepath.Join(s.o.DiskDir, folder.LockName)), os.Remove(s.dropsPath()))
+		errs = append(errs, os.Remove(filepath.Join(s.o.DiskDir, folder.LockName)), os.Remove(dropped.Path(s.o.DiskDir)))
 	}
 	return bb.Wrap("remove regions", s.memDir, errors.Join(errs...))
 }

@@ -36,7 +36,7 @@ import (
 //	│ header, 512 B    │  …  │ header, 512 B    │  …  │ slot0 │ slot1 │ slot2 │  …  │ slot0 │ slot1 │ …
 //	└──────────────────┴─────┴──────────────────┴─────┴───────┴───────┴───────┴─────┴───────┴───────┴───
 //
-//	region header:  magic 8 │ version 4 │ flags 4 │ id 8 │ size 8 │ uid 4 │ tier 4 │ instance 8 │ namespace 8 │ length of node 2 │ node │ … │ crc 8
+//	region header:  magic 8 │ version 4 │ flags 4 │ id 8 │ size 8 │ uid 4 │ tier 4 │ instance 8 │ namespace 8 │ length of node 2 │ node │ … │ pages 8 at 320 │ … │ crc 8
 //	slot (128 B):   magic 8 │ version 4 │ units 4 │ nonce 8 │ sequence 8 │ uid 4 │ length of name 4 │ name 64 │ tier 1 │ … │ crc 8
 //
 // Slot i describes the segment that begins at unit i. Its magic is 0 where none does. The copy is
@@ -73,7 +73,8 @@ import (
 //
 // A daemon that is upgraded adopts the regions of its predecessor. So any change in a journal, a
 // slot or a record, new flags too, is a new version. A release reads its version and those before,
-// and refuses to start on others before it touches anything. Only the slot's tier came without a
+// and refuses to start on others before it touches anything. It refuses a flag of a region that it does not
+// have in the same way, so that of linear regions (package linear) came without a new version. The slot's tier came without a
 // new version. It was 0 (memory) before, and a release that does not read it loses only that
 // preference.
 //
@@ -98,6 +99,7 @@ const (
 	OldHeaderSize = 56
 	HeaderCopy    = 4096
 	ownerMax      = 256 // bytes of a node's name
+	pagesAt       = 320
 	SlotTable     = 8192
 	SlotCopies    = Unit / 2
 	SlotSize      = 128
@@ -123,10 +125,11 @@ const (
 
 // Flags of a region.
 const (
-	RegionOwned = 1 << iota
-	RegionLog   // holds the store's own records and is never leased
+	RegionOwned  = 1 << iota
+	RegionLog    // holds the store's own records and is never leased
+	RegionLinear // its pages are one file's bytes, see package linear
 
-	RegionFlags = RegionOwned | RegionLog
+	RegionFlags = RegionOwned | RegionLog | RegionLinear
 )
 
 // Flags of a record.
@@ -149,6 +152,15 @@ type RegionHeader struct {
 	Instance bb.InstanceID
 	Owner    Owner
 	Version  uint32 // as found
+	Pages    int64  // bytes of the pages of a linear region; 0: Size
+}
+
+// PagesSize returns the bytes of the pages.
+func (h *RegionHeader) PagesSize() int64 {
+	if h.Flags&RegionLinear != 0 {
+		return h.Pages
+	}
+	return h.Size
 }
 
 func (h RegionHeader) Encode(p []byte) {
@@ -164,6 +176,7 @@ func (h RegionHeader) Encode(p []byte) {
 	le.PutUint64(p[40:], uint64(h.Instance))
 	le.PutUint64(p[48:], h.Owner.Namespace)
 	le.PutUint16(p[56:], uint16(copy(p[58:58+ownerMax], h.Owner.Node)))
+	le.PutUint64(p[pagesAt:], uint64(h.Pages))
 	le.PutUint64(p[HeaderSize-8:], checksum.Sum(p[:HeaderSize-8]))
 }
 
@@ -215,7 +228,15 @@ func decodeOneHeader(p []byte) (h RegionHeader, err error) {
 		return h, bb.E(bb.Unsupported, "region", "", fmt.Sprintf("flags %#x found, %#x supported", h.Flags, RegionFlags)).
 			WithRemedy("start the release of bbd that wrote it, or a newer one")
 	}
-	if h.Size < 2*Unit || h.Size > MaxRegion || h.Size%Unit != 0 || h.Tier > bb.TierDisk {
+	most := int64(MaxRegion)
+	if h.Flags&RegionLinear != 0 {
+		most = (SlotCopies - SlotTable) / SlotSize * Unit
+		h.Pages = int64(le.Uint64(p[pagesAt:]))
+		if h.Pages <= 0 || h.Pages > h.Size || h.Tier != bb.TierMemory || v != Version {
+			return h, fmt.Errorf("version %d, tier %d, %d bytes of pages", v, h.Tier, h.Pages)
+		}
+	}
+	if h.Size < 2*Unit || h.Size > most || h.Size%Unit != 0 || h.Tier > bb.TierDisk {
 		return h, fmt.Errorf("size %d, tier %d", h.Size, h.Tier)
 	}
 	if v > Ownerless {

@@ -32,11 +32,13 @@ type Files struct {
 	Books   *os.File // the journal's file
 	Journal []byte
 	Tier    bb.Tier
-	Log     bool // holds the store's own records
+	Size    int64 // of the journal; of the pages too, unless the region is linear
+	Log     bool  // holds the store's own records
+	Linear  bool  // the pages are one file's bytes
 }
 
 // Units returns how many units the region has, with the first one, where its header is.
-func (r *Files) Units() int64 { return int64(len(r.Mem)) / format.Unit }
+func (r *Files) Units() int64 { return r.Size / format.Unit }
 
 // WriteHeader writes the header and then its copy, so that one of them is whole.
 func (r *Files) WriteHeader(h *format.RegionHeader) {
@@ -69,12 +71,12 @@ func (r *Files) WriteSlot(unit int64, h format.SegmentHeader) {
 // Pages on disk get their blocks at once. A store into a mapped hole of a full disk would be a
 // signal, not an error.
 func Create(dir string, h format.RegionHeader) (r Files, err error) {
-	path, tier, size := filepath.Join(dir, Prefix+h.ID.String()), h.Tier, h.Size
+	path, tier, size := filepath.Join(dir, Prefix+h.ID.String()), h.Tier, h.PagesSize()
 	f, err := os.OpenFile(path+Unfinished, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return Files{}, bb.Wrap("create region", path, err)
 	}
-	r = Files{ID: h.ID, Path: path, File: f, Tier: tier, Log: h.Flags&format.RegionLog != 0}
+	r = files(path, f, &h)
 	err = func() error {
 		if tier == bb.TierDisk {
 			if err := unix.Fallocate(int(f.Fd()), 0, 0, size); err != nil {
@@ -115,6 +117,13 @@ func Create(dir string, h format.RegionHeader) (r Files, err error) {
 		return Files{}, bb.Wrap("create region", path, err)
 	}
 	return r, nil
+}
+
+func files(path string, f *os.File, h *format.RegionHeader) Files {
+	return Files{
+		ID: h.ID, Path: path, File: f, Tier: h.Tier, Size: h.Size,
+		Log: h.Flags&format.RegionLog != 0, Linear: h.Flags&format.RegionLinear != 0,
+	}
 }
 
 // Remove deletes a region's files. The journal goes last. Without pages it is found to be empty,

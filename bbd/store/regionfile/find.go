@@ -142,8 +142,8 @@ func openFile(path string, how int, uid *uint32) (f *os.File, size int64, err er
 func (c *Found) check(size int64) error {
 	h, shared := &c.Header, os.Geteuid() == 0 // only root can make regions other users' files
 	switch {
-	case size != h.Size:
-		return fmt.Errorf("has %d bytes, and %d by its header", size, h.Size)
+	case size != h.PagesSize():
+		return fmt.Errorf("has %d bytes, and %d by its header", size, h.PagesSize())
 	case h.Tier != c.Tier:
 		return fmt.Errorf("is of the %s tier and lies in the folder of the %s tier", h.Tier, c.Tier)
 	case filepath.Base(c.Path) != Prefix+h.ID.String():
@@ -197,8 +197,8 @@ func (c *Found) OpenPages() (Files, error) {
 		return Files{}, bb.Wrap("adopt region", c.Path, err)
 	}
 	h := c.Header
-	r := Files{ID: h.ID, Path: c.Path, File: f, Tier: h.Tier, Log: h.Flags&format.RegionLog != 0}
-	if err := r.mapPages(h.Size); err != nil {
+	r := files(c.Path, f, &h)
+	if err := r.mapPages(h.PagesSize()); err != nil {
 		_ = r.Close()
 		return Files{}, bb.Wrap("adopt region", c.Path, err)
 	}

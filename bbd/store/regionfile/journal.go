@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -56,7 +57,7 @@ func (r *Files) NewJournal() error {
 // Begin makes an empty file the journal, and its tables.
 func (r *Files) Begin(f *os.File) error {
 	r.Books = f
-	size := int64(len(r.Mem))
+	size := r.Size
 	if err := f.Truncate(size); err != nil {
 		return err
 	}
@@ -163,4 +164,39 @@ func (r *Files) BackJournal(from, to int64) error {
 		return unix.Fallocate(int(r.Books.Fd()), 0, from, to-from)
 	}
 	return r.PopulateJournal(from, to)
+}
+
+// pagesStep is written and read back at once.
+const pagesStep = 8 << 20
+
+// WritePages writes pages of a disk region from an offset on, in one sequential stream, makes them durable, reads
+// them back from the disk and compares. It calls step after each part that it has written.
+func (r *Files) WritePages(mem []byte, from int64, step func(string)) error {
+	fd, at := int(r.File.Fd()), from
+	for part := range slices.Chunk(mem, pagesStep) {
+		if _, err := r.File.WriteAt(part, at); err != nil {
+			return err
+		}
+		at += int64(len(part))
+		step("spill writing")
+	}
+	if err := unix.Fdatasync(fd); err != nil {
+		return fmt.Errorf("fdatasync: %w", err)
+	}
+	// Without this the comparison would see the page cache and not the disk.
+	if err := unix.Fadvise(fd, from, int64(len(mem)), unix.FADV_DONTNEED); err != nil {
+		return fmt.Errorf("fadvise: %w", err)
+	}
+	at = from
+	buf := make([]byte, min(pagesStep, len(mem)))
+	for part := range slices.Chunk(mem, pagesStep) {
+		if _, err := r.File.ReadAt(buf[:len(part)], at); err != nil {
+			return err
+		}
+		if checksum.Sum(buf[:len(part)]) != checksum.Sum(part) {
+			return bb.E(bb.Checksum, "spill", r.Path, fmt.Sprintf("bytes %d+%d read back differ from those written", at, len(part)))
+		}
+		at += int64(len(part))
+	}
+	return nil
 }

@@ -1,7 +1,8 @@
-package store
+package dropped
 
 import (
 	"bytes"
+	"log/slog"
 	"os"
 	"slices"
 	"testing"
@@ -36,41 +37,47 @@ func TestDecodeDrops(t *testing.T) {
 // TestDropsRenewed: entries stay while a segment may have bytes of their file, and those of other
 // namespaces always. The list does not grow without bound.
 func TestDropsRenewed(t *testing.T) {
-	s := open(t, folders(t))
+	has := map[bb.FileID]struct{}{}
+	s := &List{}
+	s.Read(t.TempDir(), 42, slog.New(slog.DiscardHandler))
+	if err := s.Open(func() map[bb.FileID]struct{} { return has }); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
 	list := func() []drop {
 		t.Helper()
-		p, err := os.ReadFile(s.dropsPath())
+		p, err := os.ReadFile(s.path())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return decodeDrops(p)
 	}
 	foreign := drop{99, 5}
-	if err := s.renewDrops([]drop{foreign, foreign, {s.owner.Namespace, 1}}); err != nil {
+	if err := s.renew([]drop{foreign, foreign, {s.namespace, 1}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := list(); !slices.Equal(got, []drop{foreign}) {
 		t.Errorf("the list has %v", got)
 	}
 	for n := range bb.FileID(100) {
-		s.Drop(n + 1)
+		s.Note(n + 1)
 	}
-	if err := s.SyncDrops(t.Context()); err != nil {
+	if err := s.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := list(); len(got) != 101 || got[100] != (drop{s.owner.Namespace, 100}) {
+	if got := list(); len(got) != 101 || got[100] != (drop{s.namespace, 100}) {
 		t.Errorf("the list has %d entries", len(got))
 	}
-	s.drops.limit = s.drops.size
-	s.Drop(1000)
-	if err := s.SyncDrops(t.Context()); err != nil {
+	s.limit = s.size
+	s.Note(1000)
+	if err := s.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := list(); !slices.Equal(got, []drop{foreign}) {
 		t.Errorf("made anew, the list has %v", got)
 	}
-	s.Drop(1)
-	if err := s.SyncDrops(t.Context()); err != nil {
+	s.Note(1)
+	if err := s.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := list(); len(got) != 2 {
