@@ -34,6 +34,7 @@ type OpenOptions struct {
 	Append    bool        // every Write goes to the end of the file, as far as this File has read it
 	Mode      fs.FileMode // permission bits of a new file; 0: 0o644
 	ModTime   time.Time   // of the written content; zero: the time of the write
+	Linear    bool        // for reading: have the daemon lay the bytes out for InPlace, if the file is large
 
 	fence bool // others are done writing the file (see Recover)
 }

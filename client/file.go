@@ -59,7 +59,9 @@ func openFile(ctx context.Context, b *Buffer, path string, o OpenOptions) (f *Fi
 			Create: o.Create, Exclusive: o.Exclusive, Truncate: o.Truncate, Fence: o.fence, Mode: o.Mode, ModTime: o.ModTime,
 		})
 	} else {
-		f.r, err = reader.Open(ctx, b.source(), path)
+		source := b.source()
+		source.Linear = o.Linear
+		f.r, err = reader.Open(ctx, source, path)
 	}
 	if err != nil {
 		return nil, err

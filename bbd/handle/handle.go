@@ -173,6 +173,9 @@ func (h *handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []by
 	} else {
 		e, view, err = h.buf.OpenRead(ctx, *h.s.Caller(), paths.Clean(m.Path))
 	}
+	if err == nil && m.Linear && h.s.Local() {
+		e, view, err = h.linearise(ctx, e, view)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

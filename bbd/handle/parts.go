@@ -47,6 +47,7 @@ type Limits struct {
 type Memory interface {
 	LeasedBytes(id bb.LeaseID, offset, length int64) ([]byte, error)
 	Region(id bb.RegionID) (store.RegionInfo, []byte, error)
+	Linearise(ctx context.Context, file bb.FileID, n bb.Generation) error
 }
 
 // Options are the environment of requests on all buffers. Its functions may be called concurrently.

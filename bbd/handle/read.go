@@ -7,6 +7,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/owner"
+	"forebay/bbd/paths"
 	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
@@ -58,6 +59,17 @@ func (b *Buffer) openReadOnce(ctx context.Context, c access.Caller, path string)
 		return e, nil, bb.Wrap(op, b.address(path), err)
 	}
 	return e, v, nil
+}
+
+// linearise moves the bytes of a file to a region of their own, if that can be, and opens the file as it is then. A file
+// that cannot be linear is read where it lies.
+func (h *handle) linearise(ctx context.Context, e bb.Entry, v *readcache.View) (bb.Entry, *readcache.View, error) {
+	file, n := v.Snapshot().File()
+	if h.of.o.Store.Linearise(ctx, file, n) != nil {
+		return e, v, nil
+	}
+	v.Close()
+	return h.buf.OpenRead(ctx, *h.s.Caller(), paths.Clean(h.opened.Path))
 }
 
 // openGeneration opens a generation for a daemon that has found it in the file's entry

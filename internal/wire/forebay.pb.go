@@ -2925,6 +2925,7 @@ type Open struct {
 	File             uint64                 `protobuf:"varint,13,opt,name=file,proto3" json:"file,omitempty"`                                              // from a daemon, for reading: this file, wherever its name is now …
 	Generation       uint64                 `protobuf:"varint,14,opt,name=generation,proto3" json:"generation,omitempty"`                                  // … and this generation of it
 	ResumeWriter     uint64                 `protobuf:"varint,15,opt,name=resume_writer,json=resumeWriter,proto3" json:"resume_writer,omitempty"`          // after a reconnect: Commit.writer of the commit that is to be repeated
+	Linear           bool                   `protobuf:"varint,21,opt,name=linear,proto3" json:"linear,omitempty"`                                          // for reading: move the bytes to a region of their own, each to its offset, if that can be
 	Fence            bool                   `protobuf:"varint,20,opt,name=fence,proto3" json:"fence,omitempty"`                                            // for writing: the present writers are ended, with an error; their commits stay
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -3063,6 +3064,13 @@ func (x *Open) GetResumeWriter() uint64 {
 		return x.ResumeWriter
 	}
 	return 0
+}
+
+func (x *Open) GetLinear() bool {
+	if x != nil {
+		return x.Linear
+	}
+	return false
 }
 
 func (x *Open) GetFence() bool {
@@ -7094,7 +7102,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05Xattr\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x16\n" +
-	"\x06stored\x18\x03 \x01(\bR\x06stored\"\xc2\x03\n" +
+	"\x06stored\x18\x03 \x01(\bR\x06stored\"\xda\x03\n" +
 	"\x04Open\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\x04R\x06handle\x12\x16\n" +
 	"\x06buffer\x18\x02 \x01(\tR\x06buffer\x12\x12\n" +
@@ -7114,7 +7122,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x0e \x01(\x04R\n" +
 	"generation\x12#\n" +
-	"\rresume_writer\x18\x0f \x01(\x04R\fresumeWriter\x12\x14\n" +
+	"\rresume_writer\x18\x0f \x01(\x04R\fresumeWriter\x12\x16\n" +
+	"\x06linear\x18\x15 \x01(\bR\x06linear\x12\x14\n" +
 	"\x05fence\x18\x14 \x01(\bR\x05fence\"\xd9\x01\n" +
 	"\x06Opened\x12'\n" +
 	"\x05entry\x18\x01 \x01(\v2\x11.forebay.v1.EntryR\x05entry\x12\x1e\n" +

@@ -2,8 +2,11 @@ package reader
 
 import (
 	"context"
+	"os"
+	"slices"
 	"sync"
 
+	"forebay/client/internal/region"
 	"forebay/internal/bb"
 )
 
@@ -83,6 +86,40 @@ func (m *Mapping) fetch(ctx context.Context, w *window, off, end int64) (int64, 
 // close. If the connection to the daemon breaks, their content is only certain
 // after verify.
 func (m *Mapping) Slices() [][]byte { return m.slices }
+
+// InPlace returns the file of a region that has exactly the bytes of all of the mapped file, each at its offset, or nil.
+// It is open until Release.
+func (m *Mapping) InPlace() *os.File {
+	var in *region.Region
+	end := int64(0)
+	for _, w := range m.windows {
+		if w.off > end || w.remote {
+			return nil
+		}
+		end = w.end
+		for i := range w.parts {
+			p := &w.parts[i]
+			if p.region == 0 && p.mem == nil {
+				continue // a hole
+			}
+			if in == nil {
+				if k := slices.IndexFunc(w.regions, func(r *region.Region) bool { return r.Is(p.region) }); k >= 0 {
+					in = w.regions[k]
+				}
+			}
+			if in == nil || !in.Is(p.region) || p.at != p.off {
+				return nil
+			}
+		}
+	}
+	if in == nil || end != m.r.Size {
+		return nil
+	}
+	if info, err := in.File.Stat(); err != nil || info.Size() != end {
+		return nil
+	}
+	return in.File
+}
 
 // Len returns how many bytes there are.
 func (m *Mapping) Len() int64 { return m.length }

@@ -91,7 +91,7 @@ func (r *Reader) bind(ctx context.Context, s *session.Session) error {
 		return nil
 	}
 	handle := s.NewHandle()
-	m := &wire.Open{Handle: handle, Buffer: r.Buffer, Path: r.path, Want: uint32(windowSize(s))}
+	m := &wire.Open{Handle: handle, Buffer: r.Buffer, Path: r.path, Want: uint32(windowSize(s)), Linear: r.Linear}
 	var opened wire.Opened
 	data, err := s.Ask(ctx, wire.Type_TYPE_OPEN, m, nil, &opened, func(c *session.Call) {
 		if c.Err == nil {

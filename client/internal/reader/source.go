@@ -17,6 +17,7 @@ type Source struct {
 	Regions   *region.Map
 	Staged    *remote.Staging
 	VerifyAll bool // every extent that a read touches is verified
+	Linear    bool // the daemon lays the bytes out for Mapping.InPlace, if it can
 }
 
 // Address is bb://BUFFER/path, for messages.

@@ -38,6 +38,7 @@ type part struct {
 	whole    []byte // the extent as it was written, which the checksum is of
 	sum      uint64
 	region   uint64
+	at       int64       // in the region
 	verified atomic.Bool // or nothing to verify
 
 	remote *place // of the extent, where it cannot be mapped
@@ -111,7 +112,7 @@ func (p *part) place(e *wire.Extent, off, length int64) (hole bool, err error) {
 		e.Offset < e.CheckOffset || e.Length > e.CheckLength || e.Offset-e.CheckOffset > e.CheckLength-e.Length {
 		return false, bb.E(bb.Internal, "read", "", fmt.Sprintf("the daemon named an extent that is not within region %016x", e.Region))
 	}
-	p.region, p.sum = e.Region, e.Checksum
+	p.region, p.at, p.sum = e.Region, e.Offset, e.Checksum
 	return false, nil
 }
 

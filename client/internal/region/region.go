@@ -114,6 +114,9 @@ func (r *Region) mapFile(length int64) error {
 	return nil
 }
 
+// Is reports whether it is the region with an id.
+func (r *Region) Is(id uint64) bool { return r.id == id }
+
 // unmap ends the use of a region. It fails only for memory that is not mapped.
 func (r *Region) unmap() {
 	unix.Munmap(r.Mem) //nolint:errcheck // see above

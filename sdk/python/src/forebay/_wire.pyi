@@ -371,8 +371,9 @@ class Open(Message):
     file: int
     generation: int
     resume_writer: int
+    linear: bool
     fence: bool
-    def __init__(self, *, handle: int | None = ..., buffer: str | None = ..., path: str | None = ..., write: bool | None = ..., create: bool | None = ..., exclusive: bool | None = ..., truncate: bool | None = ..., mode: int | None = ..., resume_file: int | None = ..., resume_generation: int | None = ..., resume_committed: bool | None = ..., want: int | None = ..., file: int | None = ..., generation: int | None = ..., resume_writer: int | None = ..., fence: bool | None = ...) -> None: ...
+    def __init__(self, *, handle: int | None = ..., buffer: str | None = ..., path: str | None = ..., write: bool | None = ..., create: bool | None = ..., exclusive: bool | None = ..., truncate: bool | None = ..., mode: int | None = ..., resume_file: int | None = ..., resume_generation: int | None = ..., resume_committed: bool | None = ..., want: int | None = ..., file: int | None = ..., generation: int | None = ..., resume_writer: int | None = ..., linear: bool | None = ..., fence: bool | None = ...) -> None: ...
 
 class Opened(Message):
     @property
