@@ -134,6 +134,14 @@ func truncates(t *testing.T, m *mounted, dir string) {
 	check(t, f.Close())
 	m.inBuffer(t, path, "\x00\x00\x00\x00")
 	refused(t, "a size beyond all bounds", os.Truncate(path, 1<<62), syscall.EFBIG)
+
+	// A file that begins anew is as long as its new bytes, though the daemon has the older content until they are committed.
+	write(t, dir+"/anew", strings.Repeat("x", 10_000))
+	f = open(t, dir+"/anew", os.O_WRONLY|os.O_TRUNC)
+	put(t, f, "new")
+	check(t, f.Truncate(5))
+	check(t, f.Close())
+	holds(t, dir+"/anew", "new\x00\x00")
 }
 
 func overwrites(t *testing.T, m *mounted, dir string) {

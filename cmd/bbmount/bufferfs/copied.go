@@ -28,6 +28,7 @@ type copied struct {
 	n       *node
 	w       *opened.File
 	emptied bool // w began from nothing, and that is not committed
+	older   bool // the daemon has the content before that, even if w has bytes by now
 
 	opening sync.Mutex // guards r
 	r       *opened.File
@@ -195,7 +196,7 @@ func (c *copied) truncate(ctx context.Context, size int64) error {
 	now := c.unsaved().size
 	if e, err := c.n.stat(ctx); err != nil {
 		return err
-	} else if !c.emptied {
+	} else if !c.older {
 		now = max(now, e.Size) // other nodes may have written more
 	}
 	if size < now {
@@ -219,7 +220,7 @@ func (c *copied) empty(ctx context.Context) error {
 		return err
 	}
 	c.dropReader()
-	c.emptied = true
+	c.emptied, c.older = true, true
 	c.writing(w, 0, time.Now())
 	return nil
 }
@@ -261,7 +262,7 @@ func (c *copied) sync(ctx context.Context) error {
 	}
 	err := c.w.SyncContext(ctx)
 	if err == nil {
-		c.emptied = false
+		c.emptied, c.older = false, false
 	}
 	return err
 }
@@ -291,7 +292,7 @@ func (c *copied) release(ctx context.Context) error {
 
 // closed records that w is closed.
 func (c *copied) closed() {
-	c.w, c.emptied = nil, false
+	c.w, c.emptied, c.older = nil, false, false
 	c.state.Lock()
 	defer c.state.Unlock()
 	c.state.writing = false
