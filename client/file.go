@@ -514,6 +514,17 @@ func (f *File) Close() error {
 	return f.w.Close(f.ctx)
 }
 
+// Alone returns, after Close, the generation that the file was written as, if that has the content that was there when
+// the file was opened and this File's writes, and nothing else. It returns 0 if that is not certain, or not so.
+func (f *File) Alone() bb.Generation {
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	if f.w == nil || !f.closed.Load() || !f.w.Alone() {
+		return 0
+	}
+	return f.w.Generation()
+}
+
 // Abort closes the file and drops uncommitted writes. After Close it does
 // nothing, so that it can be deferred.
 func (f *File) Abort() error {

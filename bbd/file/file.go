@@ -118,6 +118,7 @@ func (f *File) join() bool {
 		return false
 	}
 	f.state.writers++
+	f.state.joined = true
 	f.state.missing--
 	return true
 }
@@ -189,6 +190,13 @@ func (f *File) OfAlone(c Client) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.clients[c] > 0 && f.state.writers == f.clients[c]
+}
+
+// Alone reports whether the generation is closed, and only one open has written it.
+func (f *File) Alone() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state.alone()
 }
 
 // Writers returns how often the file is open.

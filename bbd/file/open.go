@@ -72,6 +72,7 @@ func (f *File) joinOpen(ctx context.Context, c access.Caller, o OpenOptions) (ag
 		f.base, f.state.fresh = 0, true
 	}
 	f.state.writers++
+	f.state.joined = true
 	return false, nil
 }
 

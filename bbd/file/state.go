@@ -58,6 +58,7 @@ type state struct {
 	reconnects bool // its last writer was at another node, and may come back
 	found      bool // recovery found it open, so the number of its writers is unknown
 	closed     bool // a writer has closed it
+	joined     bool // after the first writer, another one has opened it, or one has come back
 	missing    int  // writers that left without a close, less those that came back
 }
 
@@ -66,6 +67,9 @@ type state struct {
 func (s *state) whole(writers int) bool {
 	return s.closed && s.missing == 0 && writers <= 0 && !s.found
 }
+
+// alone reports whether one open has written the generation.
+func (s *state) alone() bool { return s.phase == phaseClosed && !s.joined && !s.found }
 
 // step is the next step with an open file.
 type step uint8

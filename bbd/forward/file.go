@@ -262,6 +262,7 @@ func (r *File) try(ctx context.Context, id dedup.ID, m *wire.Commit, bytes [][]b
 	}
 	r.committed = true
 	r.file, r.generation = bb.FileID(answer.File), bb.Generation(answer.Generation)
+	answer.Alone = false // the generation may be another one than the client has opened (see again)
 	return answer, nil
 }
 

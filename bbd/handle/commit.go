@@ -124,6 +124,7 @@ func (h *handle) follow(ctx context.Context) error {
 		return err
 	}
 	h.detach()
+	h.follows = true
 	if h.write = f; f != nil {
 		f.Attach(h.s, h.s.Peer())
 	}
@@ -172,7 +173,8 @@ func (h *handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, mo
 	if err != nil {
 		return nil, err
 	}
-	return &wire.Committed{Size: size, Generation: uint64(f.Generation()), File: uint64(f.ID())}, nil
+	alone := m.Close && !h.follows && f.Alone()
+	return &wire.Committed{Size: size, Generation: uint64(f.Generation()), File: uint64(f.ID()), Alone: alone}, nil
 }
 
 // lastByte makes the zero that ends a file of the size, 0: of any. Written is called after the commit.

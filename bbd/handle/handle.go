@@ -43,6 +43,7 @@ type handle struct {
 
 	closed  bool // by the queue's requests alone
 	entered bool // a change of the buffer is under way, likewise; see Gate
+	follows bool // write is not the generation that was opened, likewise
 }
 
 // Order has the requests on the handle.

@@ -157,3 +157,68 @@ func TestReadAhead(t *testing.T) {
 		t.Errorf("the mount says: %.200s", said)
 	}
 }
+
+// TestOwnPages reads files that the mount has written. The kernel has their whole pages still, unless others have written
+// too.
+func TestOwnPages(t *testing.T) {
+	t.Parallel()
+	m := newMount(t)
+	path := filepath.Join(m.dir, "f")
+	text := func(begin string) string { return begin + strings.Repeat(".", 64<<10-len(begin)) }
+	writeAt := func(begin string, off int64) *os.File {
+		f := open(t, path, os.O_WRONLY)
+		_, err := f.WriteAt([]byte(begin), off)
+		check(t, err)
+		return f
+	}
+	write(t, path, text("one"))
+	keptPages(t, m, path, text("one"))
+	write(t, path, text("two"))
+	keptPages(t, m, path, text("two"))
+	check(t, writeAt("six", 0).Close())
+	keptPages(t, m, path, text("six"))
+
+	check(t, m.b.WriteFile(t.Context(), "f", []byte(text("ten")), 0))
+	holds(t, path, text("ten"))
+	keptPages(t, m, path, text("ten"))
+
+	f := writeAt("here ", 0)
+	w, err := m.b.OpenFile(t.Context(), "f", client.OpenOptions{Write: true})
+	check(t, err)
+	_, err = w.WriteAt([]byte("there"), 5)
+	check(t, err)
+	check(t, w.Close())
+	check(t, f.Close())
+	holds(t, path, text("here there"))
+
+	// What is opened here is the content that another client makes meanwhile.
+	f = open(t, path, os.O_RDWR)
+	check(t, m.b.WriteFile(t.Context(), "f", []byte(text("others' long words")), 0))
+	_, err = f.WriteAt([]byte("mine"), 0)
+	check(t, err)
+	check(t, f.Close())
+	holds(t, path, text("miners' long words"))
+}
+
+// keptPages checks that the bytes of a file are read without the daemon once the file is open.
+func keptPages(t *testing.T, m *mounted, path, want string) {
+	t.Helper()
+	f := open(t, path, os.O_RDONLY)
+	defer f.Close()
+	m.Pause()
+	defer m.Resume()
+	got := make(chan string, 1)
+	go func() {
+		p := make([]byte, len(want))
+		n, _ := f.ReadAt(p, 0)
+		got <- string(p[:n])
+	}()
+	select {
+	case text := <-got:
+		if text != want {
+			t.Errorf("%d bytes are read, beginning with %.20q, not %d with %.20q", len(text), text, len(want), want)
+		}
+	case <-time.After(5 * time.Second):
+		t.Errorf("the kernel has requested %.20q", want)
+	}
+}

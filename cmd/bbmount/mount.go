@@ -97,6 +97,9 @@ func (o *options) fuse() *fusefs.Options {
 			ExtraCapabilities: fuse.CAP_HANDLE_KILLPRIV_V2,
 			// Reads are answered from memory. A pipe for each answer would be filled in vain, and is too small for the largest one.
 			DisableSplice: true,
+			// The kernel keeps the pages of a file whose time of modification changes, as it does with each write here. It
+			// drops them when the file is opened with other content (kernel.View), or its size changes.
+			DisabledCapabilities: fuse.CAP_AUTO_INVAL_DATA,
 		},
 	}
 }

@@ -3636,6 +3636,7 @@ type Committed struct {
 	Size          int64                  `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
 	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	File          uint64                 `protobuf:"varint,3,opt,name=file,proto3" json:"file,omitempty"`
+	Alone         bool                   `protobuf:"varint,4,opt,name=alone,proto3" json:"alone,omitempty"` // of a close: it has closed the generation, which no other handle has written
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3689,6 +3690,13 @@ func (x *Committed) GetFile() uint64 {
 		return x.File
 	}
 	return 0
+}
+
+func (x *Committed) GetAlone() bool {
+	if x != nil {
+		return x.Alone
+	}
+	return false
 }
 
 // ExtentsRequest requests the places of the bytes [offset, offset+length) of a handle's file.
@@ -7172,13 +7180,14 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x06length\x18\x02 \x01(\x03R\x06length\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\x04R\bchecksum\x12\x14\n" +
 	"\x05lease\x18\x04 \x01(\x04R\x05lease\x12%\n" +
-	"\x0esegment_offset\x18\x05 \x01(\x03R\rsegmentOffset\"S\n" +
+	"\x0esegment_offset\x18\x05 \x01(\x03R\rsegmentOffset\"i\n" +
 	"\tCommitted\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
-	"\x04file\x18\x03 \x01(\x04R\x04file\"\x88\x01\n" +
+	"\x04file\x18\x03 \x01(\x04R\x04file\x12\x14\n" +
+	"\x05alone\x18\x04 \x01(\bR\x05alone\"\x88\x01\n" +
 	"\x0eExtentsRequest\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\x04R\x06handle\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x16\n" +

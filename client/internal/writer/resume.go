@@ -21,6 +21,7 @@ func (w *Writer) resume(ctx context.Context, s *session.Session) error {
 	if w.opensOnce() {
 		return w.unknown()
 	}
+	w.commits.resumed = true
 	if w.commits.closeCommitted {
 		err := w.awaitFlush(ctx)
 		if err == nil {

@@ -108,6 +108,8 @@ type commitState struct {
 	sent           int64  // bytes written before it; -1: the next one is another
 	closing        bool   // the next one is the closing one
 	closeCommitted bool   // that was carried out; nothing is left to be written
+	resumed        bool   // the file was opened again
+	alone          bool   // the daemon says that the closed generation has no commits but these
 	extend         int64  // the least size of the file that the next one brings; 0: none
 
 	msg   wire.Commit // used again
@@ -550,6 +552,10 @@ func (w *Writer) Entry() *wire.Entry {
 // Generation returns the generation that is being written, or 0 if it is not known yet.
 func (w *Writer) Generation() bb.Generation { return w.file.generation }
 
+// Alone reports, after Close, whether the generation has the content that was there when the file was opened and this
+// writer's commits, and nothing else. It is false, too, if that is not known.
+func (w *Writer) Alone() bool { return w.commits.alone && !w.commits.resumed }
+
 // Staged is how many bytes were written and not committed.
 func (w *Writer) Staged() int64 { return w.staged }
 
@@ -615,7 +621,7 @@ func (c *commitState) next(written int64) (writer, number uint64) {
 // acknowledged takes the daemon's answer to a commit over.
 func (w *Writer) acknowledged(m *wire.Committed) {
 	w.file.id, w.file.generation = bb.FileID(m.File), bb.Generation(m.Generation)
-	w.committed, w.commits.uncertain = true, false
+	w.committed, w.commits.uncertain, w.commits.alone = true, false, m.Alone
 	w.commits.sent = -1 // the next commit is another one
 	w.Size = max(w.Size, m.Size)
 	if w.moving != nil && w.session.Remote != nil {

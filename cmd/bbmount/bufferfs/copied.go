@@ -40,21 +40,13 @@ type copied struct {
 	}
 }
 
-// newCopied returns the content of a node. w is the file as it was created, or nil.
-func newCopied(n *node, w *opened.File, created time.Time) *copied {
-	c := &copied{n: n}
-	if w != nil {
-		c.writing(w, 0, created)
-	}
-	return c
-}
-
-// writing records that w is open, and the state of the file with it.
-func (c *copied) writing(w *opened.File, size int64, mtime time.Time) {
+// writing records that w is open, and the content that it begins with.
+func (c *copied) writing(w *opened.File, e *client.Entry) {
 	c.w = w
+	c.n.view.Writing(e.Generation)
 	c.state.Lock()
 	defer c.state.Unlock()
-	c.state.writing, c.state.unsaved = true, unsaved{size, mtime}
+	c.state.writing, c.state.unsaved = true, unsaved{e.Size, e.ModTime}
 }
 
 func (c *copied) unsaved() *unsaved {
@@ -168,7 +160,7 @@ func (c *copied) writer(ctx context.Context) (*opened.File, error) {
 		return nil, err
 	}
 	c.dropReader()
-	c.writing(w, e.Size, e.ModTime)
+	c.writing(w, &e)
 	return w, nil
 }
 
@@ -221,7 +213,7 @@ func (c *copied) empty(ctx context.Context) error {
 	}
 	c.dropReader()
 	c.emptied, c.older = true, true
-	c.writing(w, 0, time.Now())
+	c.writing(w, &client.Entry{ModTime: time.Now()})
 	return nil
 }
 
@@ -231,7 +223,7 @@ func (c *copied) shorten(ctx context.Context, size int64) error {
 	if err := c.release(ctx); err != nil {
 		return err
 	}
-	r, _, err := c.open(ctx, client.OpenOptions{})
+	r, e, err := c.open(ctx, client.OpenOptions{})
 	if err != nil {
 		return err
 	}
@@ -249,7 +241,8 @@ func (c *copied) shorten(ctx context.Context, size int64) error {
 		return err
 	}
 	c.dropReader()
-	c.writing(w, size, time.Now())
+	e.Size, e.ModTime = size, time.Now()
+	c.writing(w, &e)
 	return nil
 }
 
@@ -292,6 +285,7 @@ func (c *copied) release(ctx context.Context) error {
 
 // closed records that w is closed.
 func (c *copied) closed() {
+	c.n.view.Closed(c.w.Alone())
 	c.w, c.emptied, c.older = nil, false, false
 	c.state.Lock()
 	defer c.state.Unlock()

@@ -179,7 +179,7 @@ func (n *node) open(ctx context.Context, flags uint32, second bool) (h *handle, 
 		return nil, 0, syscall.ESTALE
 	}
 	if c == nil {
-		n.become(newCopied(n, nil, time.Time{}))
+		n.become(&copied{n: n})
 	} else if f, ok := c.(*copied); ok && how == 0 {
 		f.dropReader()
 	}
@@ -265,7 +265,9 @@ func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.Fi
 	e.Name, e.Mode, e.UID, e.GID = name, mode, caller.Uid, caller.Gid
 	inode := n.child(ctx, &e)
 	c := inode.Operations().(*node)
-	c.become(newCopied(c, w, e.ModTime))
+	made := &copied{n: c}
+	made.writing(w, &client.Entry{ModTime: e.ModTime})
+	c.become(made)
 	c.made.Set(&e)
 	c.fill(&e, nil, &out.Attr)
 	c.times(&e, at, out)
@@ -443,7 +445,7 @@ func (n *node) truncate(ctx context.Context, size int64) error {
 	defer unlock()
 	c := n.current()
 	if c == nil { // truncate(2)
-		c = newCopied(n, nil, time.Time{})
+		c = &copied{n: n}
 		defer c.discard()
 	}
 	err = c.truncate(ctx, size)

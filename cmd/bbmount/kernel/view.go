@@ -12,6 +12,7 @@ type View struct {
 	mu   sync.Mutex
 	told int64         // the kernel's size
 	of   bb.Generation // whose bytes the kernel's pages are; 0: unknown
+	own  bool          // the pages are the file as it is being written here
 }
 
 // Tell records the size that is reported to the kernel.
@@ -19,6 +20,23 @@ func (v *View) Tell(size int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.told = size
+}
+
+// Writing records that the file is open for writing, which begins with the content of a generation, 0: nothing.
+func (v *View) Writing(base bb.Generation) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.own = base == 0 || v.of == base
+}
+
+// Closed records the generation that has what was written, and nothing of others. 0: none is known.
+func (v *View) Closed(g bb.Generation) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.own {
+		v.of = g
+	}
+	v.own = false
 }
 
 // Wrote records that the kernel has bytes that are newer than any generation.

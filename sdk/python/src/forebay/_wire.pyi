@@ -441,7 +441,8 @@ class Committed(Message):
     size: int
     generation: int
     file: int
-    def __init__(self, *, size: int | None = ..., generation: int | None = ..., file: int | None = ...) -> None: ...
+    alone: bool
+    def __init__(self, *, size: int | None = ..., generation: int | None = ..., file: int | None = ..., alone: bool | None = ...) -> None: ...
 
 class ExtentsRequest(Message):
     handle: int
