@@ -40,7 +40,7 @@ func (d *Daemon) subscribe(ctx context.Context, r *rpc.Request, m *wire.Subscrib
 			e = bb.Event{Time: time.Now(), Kind: bb.EventMissed, Buffer: m.Buffer, Reason: err.Error()}
 		case err != nil:
 			return nil, err
-		case len(m.Kinds) > 0 && !slices.Contains(m.Kinds, string(e.Kind)), !d.maySee(ctx, r.Session(), e.Buffer):
+		case len(m.Kinds) > 0 && e.Kind != bb.EventMissed && !slices.Contains(m.Kinds, string(e.Kind)), !d.maySee(ctx, r.Session(), e.Buffer):
 			continue
 		}
 		text, err := json.Marshal(e)

@@ -70,6 +70,6 @@ func (d *Daemon) measure() metrics.Stats {
 			string(asuser.Serving): w.Serving, string(asuser.Idle): w.Idle, string(asuser.Ending): w.Ending, string(asuser.Hanging): len(w.Hanging),
 		}
 	}
-	m.Sessions = d.server.Connections()
+	m.Sessions, m.EventsDropped = d.server.Connections(), int64(d.meta.Stats().EventsDropped)
 	return m
 }

@@ -57,6 +57,7 @@ const (
 	droppedFiles = "forebay_superseded_files_total"
 	droppedBytes = "forebay_superseded_bytes_total"
 
+	eventsDropped  = "forebay_events_dropped_total"
 	damagedRecords = "forebay_damaged_records_total"
 	lostBytes      = "forebay_lost_bytes_total"
 	checksumErrors = "forebay_checksum_errors_total"
@@ -124,13 +125,14 @@ var described = []struct {
 	{droppedFiles, counter, "Files that were dropped from memory and never flushed, since a newer step of their flush rule was complete.", nil, nil},
 	{droppedBytes, counter, "Bytes of such files.", nil, nil},
 
+	{eventsDropped, counter, "Events that the namespace's server did not accept in time. Listeners get one of kind missed in their place.", nil, nil},
 	{damagedRecords, counter, "Records in regions that were damaged and skipped.", nil, nil},
 	{lostBytes, counter, "Bytes that were lost before they were durable.", nil, nil},
 	{checksumErrors, counter, "Extents whose bytes did not fit their checksum. None of these bytes was returned or flushed.", nil, nil},
 }
 
 // counted are the counters that Stats has, instead of events.
-var counted = []string{workerRestarts, workerKills}
+var counted = []string{eventsDropped, workerRestarts, workerKills}
 
 // Page returns docs/metrics.md.
 func Page() string {

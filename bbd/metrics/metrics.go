@@ -27,6 +27,7 @@ type Stats struct {
 	StoreOps      int // renames and removals that have not reached the stores yet
 
 	StoreWorkers   map[string]int // by state
+	EventsDropped  int64
 	WorkerRestarts int64
 	WorkerKills    int64
 }
@@ -224,7 +225,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	for state, n := range stats.StoreWorkers {
 		send(storeWorkers, float64(n), state)
 	}
-	for name, n := range map[string]int64{workerRestarts: stats.WorkerRestarts, workerKills: stats.WorkerKills} {
+	for name, n := range map[string]int64{eventsDropped: stats.EventsDropped, workerRestarts: stats.WorkerRestarts, workerKills: stats.WorkerKills} {
 		out <- prometheus.MustNewConstMetric(s.c.states[name], prometheus.CounterValue, float64(n))
 	}
 }

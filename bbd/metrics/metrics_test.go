@@ -35,7 +35,7 @@ func everything() *Collector {
 			Buffers: []Buffer{{Name: "scratch", Resident: 7, Dirty: 8, OldestDirty: 9 * time.Second, FlushQueue: 10, UnderReplicated: 14, Unexplained: 15, StoreTrouble: 16 * time.Second, OldestAttempt: 17 * time.Second, Superseded: 18}},
 			Ready:   true, Namespace: true,
 			Sessions: 11, LeasesWaiting: 12, UsersWaiting: 30, StoreOps: 13,
-			StoreWorkers: map[string]int{"hanging": 31, "idle": 32}, WorkerRestarts: 33, WorkerKills: 34,
+			StoreWorkers: map[string]int{"hanging": 31, "idle": 32}, WorkerRestarts: 33, WorkerKills: 34, EventsDropped: 35,
 		}
 	})
 	c.Request("commit")
@@ -87,6 +87,7 @@ func TestEveryMetricIsServed(t *testing.T) {
 		`forebay_store_workers{state="idle"} 32`,
 		`forebay_store_worker_restarts_total 33`,
 		`forebay_store_worker_kills_total 34`,
+		`forebay_events_dropped_total 35`,
 		`forebay_requests_total{type="commit"} 1`,
 		`forebay_request_errors_total{kind="no space",type="commit"} 1`,
 		`forebay_commits_total 1`,

@@ -557,6 +557,6 @@ const (
 	EventStoreFails  EventKind = "store-fails"   // calls of the buffer's store fail, or have no answer, on that node; see Reason
 	EventStoreWorks  EventKind = "store-answers" // the store answers that node again
 	EventSuperseded  EventKind = "superseded"    // a step was dropped that was never flushed, since a newer one is complete; see Reason
-	EventMissed      EventKind = "missed"        // the listener was too slow; see Reason
+	EventMissed      EventKind = "missed"        // the listener, or a daemon that publishes, was too slow; see Reason
 	EventChanged     EventKind = "changed"       // attributes of an entry, or synced bytes of a file that is being written again
 )

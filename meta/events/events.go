@@ -21,9 +21,11 @@ const (
 	eventsUnread   = 4096 // by one subscriber
 	maxEventLength = 64 << 10
 	flushTimeout   = 2 * time.Second
+	announceAgain  = time.Second // after an announcement that the connection did not accept
 )
 
-// Publisher sends events without blocking their publishers.
+// Publisher sends events without blocking their publishers. When events of a buffer were dropped, its subscribers get one
+// of kind bb.EventMissed as soon as there is room.
 type Publisher struct {
 	c       *conn.Conn
 	dropped atomic.Uint64
@@ -32,6 +34,10 @@ type Publisher struct {
 	mu      struct {
 		sync.RWMutex
 		closed bool
+	}
+	missed struct {
+		sync.Mutex
+		events map[string]int // dropped and not announced, by buffer
 	}
 }
 
@@ -44,15 +50,61 @@ func NewPublisher(c *conn.Conn) *Publisher {
 
 func (p *Publisher) run() {
 	defer close(p.done)
-	for e := range p.queue {
-		data, err := json.Marshal(e)
-		if err == nil {
-			err = p.c.Broadcast(subjects+e.Buffer+"."+string(e.Kind), data)
+	var again <-chan time.Time
+	for {
+		select {
+		case e, ok := <-p.queue:
+			if !ok {
+				p.announce()
+				return
+			}
+			if p.broadcast(e) != nil {
+				p.dropped.Add(1)
+				p.drop(e.Buffer, 1)
+			}
+		case <-again:
 		}
-		if err != nil {
-			p.dropped.Add(1)
+		again = nil
+		if len(p.queue) <= cap(p.queue)/2 && !p.announce() {
+			again = time.After(announceAgain)
 		}
 	}
+}
+
+func (p *Publisher) broadcast(e bb.Event) error {
+	data, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	return p.c.Broadcast(subjects+e.Buffer+"."+string(e.Kind), data)
+}
+
+// drop counts events that are not sent.
+func (p *Publisher) drop(buffer string, n int) {
+	p.missed.Lock()
+	defer p.missed.Unlock()
+	if p.missed.events == nil {
+		p.missed.events = map[string]int{}
+	}
+	p.missed.events[buffer] += n
+}
+
+// announce reports dropped events to the subscribers of their buffers. It returns false if some could not be reported.
+func (p *Publisher) announce() (all bool) {
+	p.missed.Lock()
+	missed := p.missed.events
+	p.missed.events = nil
+	p.missed.Unlock()
+	all = true
+	for buffer, n := range missed {
+		e := bb.Event{Time: time.Now(), Kind: bb.EventMissed, Buffer: buffer}
+		e.Reason = bb.Count(n, "event") + " dropped: they came faster than the namespace's server accepted them"
+		if p.broadcast(e) != nil {
+			p.drop(buffer, n)
+			all = false
+		}
+	}
+	return all
 }
 
 // Close sends waiting events and ends the publisher. It may be called again.
@@ -69,7 +121,7 @@ func (p *Publisher) Close() {
 }
 
 // Publish sends an event to subject forebay.events.BUFFER.KIND as JSON. It never waits. An event
-// that cannot be sent is dropped and counted.
+// that cannot be sent is dropped and counted, and the buffer's subscribers hear of that.
 func (p *Publisher) Publish(e bb.Event) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -81,6 +133,7 @@ func (p *Publisher) Publish(e bb.Event) {
 	case p.queue <- e:
 	default:
 		p.dropped.Add(1)
+		p.drop(e.Buffer, 1)
 	}
 }
 

@@ -3,6 +3,10 @@ package events
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,8 +80,15 @@ func TestMissedEvents(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatal(ctx.Err())
 		}
+		if len(m.queue) == cap(m.queue) { // the publisher is to drop none
+			runtime.Gosched()
+			continue
+		}
 		m.Publish(bb.Event{Kind: bb.EventEvicted, Buffer: "b"})
 		sent++
+	}
+	for len(m.queue) > 0 {
+		runtime.Gosched()
 	}
 	received, missed := 0, 0
 	m.Publish(bb.Event{Kind: bb.EventDrained, Buffer: "b"})
@@ -96,5 +107,58 @@ func TestMissedEvents(t *testing.T) {
 	}
 	if missed == 0 || received == 0 || received+missed+int(m.Dropped()) != sent+1 {
 		t.Errorf("sent %d, received %d, told of %d missed, dropped %d", sent+1, received, missed, m.Dropped())
+	}
+}
+
+// TestDroppedEvents: subscribers hear of events that their publisher has dropped.
+func TestDroppedEvents(t *testing.T) {
+	t.Parallel()
+	s := metatest.StartServer(t, t.TempDir())
+	ctx := metatest.Context(t)
+	c := kvtest.Dial(t, conn.Options{InProcess: s})
+	var subs []*Subscription
+	for _, buffer := range []string{"a", "b", ""} {
+		sub, err := Subscribe(ctx, c, buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		subs = append(subs, sub)
+	}
+	const room = 10
+	p := &Publisher{c: c, queue: make(chan bb.Event, room), done: make(chan struct{})}
+	for i := range room + 3 { // nothing takes events away yet
+		p.Publish(bb.Event{Kind: bb.EventCommitted, Buffer: "a", Bytes: int64(i)})
+	}
+	p.Publish(bb.Event{Kind: bb.EventCommitted, Buffer: "b"})
+	go p.run()
+	defer p.Close()
+	missed := func(sub *Subscription, events int) (by []string) {
+		for range events {
+			e, err := sub.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Kind == bb.EventMissed {
+				by = append(by, e.Buffer)
+				if e.Buffer == "a" && !strings.HasPrefix(e.Reason, "3 events") {
+					t.Errorf("%+v", e)
+				}
+			}
+		}
+		slices.Sort(by)
+		return by
+	}
+	for i, want := range []string{"[a]", "[b]", "[a b]"} {
+		if got := fmt.Sprint(missed(subs[i], []int{room + 1, 1, room + 2}[i])); got != want {
+			t.Errorf("subscriber %d hears of dropped events of %v, not of %v", i, got, want)
+		}
+	}
+	if n := p.Dropped(); n != 4 {
+		t.Errorf("%d dropped", n)
+	}
+	p.Publish(bb.Event{Kind: bb.EventRemoved, Buffer: "b"}) // it is told once
+	if e, err := subs[1].Next(ctx); err != nil || e.Kind != bb.EventRemoved {
+		t.Errorf("%+v %v", e, err)
 	}
 }
