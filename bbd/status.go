@@ -59,7 +59,7 @@ func (d *Daemon) statusFor(c access.Caller, only string) status.Status {
 	s.State = d.state.Load().(string)
 	s.Memory, s.Disk = status.OfTier(stats.Memory), status.OfTier(stats.Disk)
 	s.Waiting, s.Counters = d.alloc.Status(c), d.observe.Counters()
-	s.Memory.Populating = stats.Populating
+	s.Memory.Populating, s.Memory.Dir = stats.Populating, stats.MemoryDir
 	for _, b := range d.buffers.All() {
 		spec := b.Spec()
 		if (only == "" || only == spec.Name) && c.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {

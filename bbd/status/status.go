@@ -53,6 +53,8 @@ type Tier struct {
 	Waste      int64 `json:"waste"`
 	Occupied   int64 `json:"occupied,omitempty"` // by writers that lost their leases and may still write there
 	Populating bool  `json:"populating,omitempty"`
+
+	Dir string `json:"dir,omitempty"` // of the regions that clients map
 }
 
 // Session is one connected client.

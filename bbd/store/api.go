@@ -291,6 +291,7 @@ type BufferStats struct {
 type Stats struct {
 	Instance     bb.InstanceID
 	Memory, Disk TierStats
+	MemoryDir    string // folder of the memory tier
 	Populating   bool
 	Regions      int
 	Segments     int

@@ -9,7 +9,7 @@ import (
 // counts, so that it is cheap enough for every second.
 func (s *Store) Stats() Stats {
 	t := Stats{
-		Instance: s.instance, Buffers: map[string]BufferStats{}, Populating: s.populator.Busy(),
+		Instance: s.instance, MemoryDir: s.memDir, Buffers: map[string]BufferStats{}, Populating: s.populator.Busy(),
 		Adopted: s.found.adopted, Recovered: s.found.recovered, Damaged: len(s.found.damage), Recovery: s.found.took,
 	}
 	for i := range s.shards {

@@ -5,6 +5,7 @@ package slurmtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"forebay/internal/bbdtest"
 	"forebay/internal/sourcetest"
@@ -71,6 +74,12 @@ type Options struct {
 	NoDaemons bool
 	// Daemon is appended to each bbd's configuration.
 	Daemon string
+	// Memory are the folders, on a tmpfs, of the memory of nodes' daemons, by the node's name. Those of others are in
+	// /dev/shm.
+	Memory map[string]string
+	// OneCPU runs Slurm on one processor. Linux 6.18 numbers namespaces for each processor apart, and refuses to keep one (EINVAL, in
+	// job_container/tmpfs) whose number is less than that of slurmd's, which was made on another.
+	OneCPU bool
 }
 
 // Cluster is a running Slurm. Its methods are for one goroutine at a time, but Command, As, Run and
@@ -118,6 +127,7 @@ func Start(tb testing.TB, o Options) *Cluster {
 		c.Nodes = append(c.Nodes, n)
 		nodes = append(nodes, n.Name+"="+d.Dir)
 		d.Config = fmt.Sprintf(daemonConfig, n.Name, i+1) + o.Daemon
+		d.Memory = cmp.Or(o.Memory[n.Name], d.Memory)
 		// The node's users have to reach the socket, and their own regions.
 		err := errors.Join(os.Chmod(d.Dir, 0o711), os.MkdirAll(d.Memory, 0o711), os.WriteFile(filepath.Join(d.Dir, "key"), []byte(strings.Repeat("0123456789abcdef", 4)), 0o600))
 		if err != nil {
@@ -174,7 +184,11 @@ func (c *Cluster) start(o Options, nodes string) {
 		c.tb.Fatal(err)
 	}
 	defer out.Close()
-	cmd := exec.Command(script(c.tb), "run", c.Dir)
+	line := []string{script(c.tb), "run", c.Dir}
+	if o.OneCPU {
+		line = append([]string{"taskset", "--cpu-list", c.cpu()}, line...)
+	}
+	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = append(os.Environ(), "NODES="+nodes, "EXTRA="+extra, "FILES="+files, "USERS="+Alice+" "+Bob)
 	cmd.Stdout, cmd.Stderr = out, out
 	// It ends with the test process, and all of the cluster with it.
@@ -215,6 +229,19 @@ func (c *Cluster) start(o Options, nodes string) {
 	if err != nil {
 		c.tb.Fatal(err)
 	}
+}
+
+// cpu returns the number of a processor that this process may use.
+func (c *Cluster) cpu() string {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		c.tb.Fatal(err)
+	}
+	n := 0
+	for !set.IsSet(n) {
+		n++
+	}
+	return strconv.Itoa(n)
 }
 
 func (c *Cluster) stop(ended chan error) {

@@ -91,7 +91,8 @@ func (c *Config) unmountLost() {
 	}
 }
 
-// unmount detaches the mount of a run that has left, also while a program has files open there.
+// unmount detaches the mount of a run that has left, also while a program has files open there. When the directory is removed, the kernel
+// detaches the copies of the mount in the namespaces of other jobs (job_container/tmpfs) and containers too.
 func (c *Config) unmount(n *note) {
 	if n.Dir == "" {
 		return

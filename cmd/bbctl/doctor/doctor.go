@@ -111,18 +111,20 @@ func failures(all []finding) (n int) {
 // examine makes all checks.
 func examine(ctx context.Context, a *app.App, stores []string) []finding {
 	var all []finding
+	var seen places
 	c, err := a.Connect(ctx, 0)
 	if err != nil {
 		all = append(all, finding{"daemon", isFailed, app.OneLineOf(app.ExplainStart(ctx, err)), "start it: systemctl start forebay-bbd; if it runs, give --socket"})
 	} else {
 		defer c.Close()
 		all = append(all, examineDaemon(ctx, a, c, stores)...)
+		seen = placesOf(ctx, c)
 	}
 	var clock unix.Timex
 	state, err := unix.Adjtimex(&clock)
 	all = append(all, clockFinding(state, err))
 	all = append(all, examineMounts()...)
-	wired := examineSlurm(ctx)
+	wired := examineSlurm(ctx, seen)
 	return append(append(all, wired...), aloneFindings(all, wired)...)
 }
 
@@ -488,7 +490,7 @@ func clockFinding(state int, err error) finding {
 }
 
 // examineSlurm looks how Slurm is wired, if it is here.
-func examineSlurm(ctx context.Context) []finding {
+func examineSlurm(ctx context.Context, seen places) []finding {
 	if _, err := exec.LookPath("scontrol"); err != nil {
 		return []finding{{"slurm", isSkipped, "scontrol is not on this node", ""}}
 	}
@@ -498,7 +500,8 @@ func examineSlurm(ctx context.Context) []finding {
 	if err != nil {
 		return []finding{{"slurm", isSkipped, "slurmctld does not answer: " + app.OneLineOf(err), ""}}
 	}
-	all := slurmFindings(slurmConfig(string(out)), os.ReadFile)
+	config := slurmConfig(string(out))
+	all := append(slurmFindings(config, os.ReadFile), privateFindings(config, seen, os.ReadFile)...)
 	if left, _ := filepath.Glob(filepath.Join(node.DefaultDir, "*.left")); len(left) > 0 {
 		all = append(all, finding{"slurm", isWarning, fmt.Sprintf("the daemon has not received the end of %d jobs on this node", len(left)), "bbctl slurm deliver"})
 	}

@@ -124,6 +124,21 @@ func TestDoctorNodes(t *testing.T) {
 	}, "n1", reach), 1, 2, 4)
 }
 
+func TestDoctorPrivateTmp(t *testing.T) {
+	t.Parallel()
+	prolog := func(line string) func(string) ([]byte, error) {
+		return func(string) ([]byte, error) { return []byte("exec /usr/bin/bbctl slurm prolog" + line + "\n"), nil }
+	}
+	private := slurmConfig("JobContainerType = job_container/tmpfs\nProlog = /e/prolog\n")
+	shown := places{"/var/lib/forebay/mem", "/run/forebay/bbd.sock"}
+	wantStates(t, "none", privateFindings(slurmConfig("JobContainerType = job_container/none\n"), places{"/dev/shm/x", "/tmp/s"}, prolog("")), 0, 0, 0)
+	wantStates(t, "all is seen", privateFindings(private, shown, prolog(" --mount=/bb")), 1, 0, 0)
+	wantStates(t, "unknown", privateFindings(private, places{}, prolog("")), 1, 0, 0)
+	wantStates(t, "newer", privateFindings(slurmConfig("NamespaceType = namespace/tmpfs\n"), places{memory: "/dev/shm/forebay"}, prolog("")), 0, 0, 1)
+	wantStates(t, "all is hidden", privateFindings(private, places{"/dev/shm/forebay", "/tmp/bbd.sock"}, prolog(" --ready=1s --mount=/tmp/bb")), 0, 0, 3)
+	wantStates(t, "quoted", privateFindings(private, shown, prolog(" '--mount=/tmp/a b'")), 0, 0, 1)
+}
+
 func TestDoctorSlurm(t *testing.T) {
 	scripts := map[string]string{
 		"/e/prolog": "exec /usr/bin/bbctl slurm prolog\n", "/e/epilog": "/usr/bin/bbctl slurm epilog\n", "/e/task-prolog": "bbctl slurm task-prolog\n",

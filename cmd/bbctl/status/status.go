@@ -197,6 +197,8 @@ type Tier struct {
 	Used      int64 `json:"used"`
 	Dirty     int64 `json:"dirty"`
 	Clean     int64 `json:"clean"`
+
+	Dir string `json:"dir"` // older daemons do not report it
 }
 
 // dialFor dials for a command whose argument names a buffer, or none: "".
