@@ -22,6 +22,7 @@ import (
 	"forebay/client/admin"
 	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/bufferfs"
+	"forebay/cmd/bbmount/passthrough"
 	"forebay/internal/bb"
 	"forebay/internal/mounts"
 )
@@ -33,6 +34,7 @@ type options struct {
 	client client.Options
 	retry  time.Duration // how long a request waits for a daemon that does not answer; 0: for ever
 	others bool          // other users than the mounting one may enter
+	passes passes        // whether large files are read by passthrough
 	log    *slog.Logger
 	ready  func() // called when the mount serves
 }
@@ -65,11 +67,13 @@ func serve(ctx context.Context, o options) error {
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	f := bufferfs.New(life, c, o.buffer, o.log)
-	server, err := fusefs.Mount(dir, f.Root(), o.fuse())
+	ends := new(passthrough.Ends)
+	f := bufferfs.New(life, c, o.buffer, ends, o.log)
+	server, err := ends.Mount(dir, f.Root(), o.fuse())
 	if err != nil {
 		return mountError(dir, err)
 	}
+	o.tellReads(ends, server)
 	if err := readAhead(dir); err != nil {
 		o.log.Debug("the kernel reads ahead as far as it does by itself", "err", err)
 	}
@@ -82,6 +86,39 @@ func serve(ctx context.Context, o options) error {
 	server.Wait()
 	f.Close()
 	return nil
+}
+
+// passes is the way of reads of large files.
+type passes string
+
+const (
+	passOff  passes = "off"
+	passRead passes = "read"
+)
+
+// Set implements pflag.Value.
+func (p *passes) Set(text string) error {
+	if *p = passes(text); *p != passOff && *p != passRead {
+		return usage(text + ": off or read")
+	}
+	return nil
+}
+
+func (p *passes) String() string { return string(*p) }
+
+// Type implements pflag.Value.
+func (p *passes) Type() string { return "string" }
+
+// tellReads logs which way reads of large files go, if they are to be passed on.
+func (o *options) tellReads(ends *passthrough.Ends, server *fuse.Server) {
+	if o.passes != passRead {
+		ends.Off()
+	} else if err := passthrough.Check(server); err != nil {
+		ends.Off()
+		o.log.Warn("all files are read through this process: the kernel refuses passthrough, for which it needs Linux 6.9 and root", "err", err)
+	} else {
+		o.log.Info("large files are read from the daemon's memory, by passthrough")
+	}
 }
 
 func (o *options) fuse() *fusefs.Options {

@@ -92,7 +92,7 @@ func newMount(t *testing.T, args ...string) *mounted {
 }
 
 // mount mounts the buffer until the test ends, and returns the mount's process.
-func (m *mounted) mount(t *testing.T) *os.Process {
+func (m *mounted) mount(t *testing.T, args ...string) *os.Process {
 	t.Helper()
 	r, w, err := os.Pipe()
 	check(t, err)
@@ -101,7 +101,7 @@ func (m *mounted) mount(t *testing.T) *os.Process {
 	if m.Host != nil {
 		start = m.Host.Command
 	}
-	cmd := start(bbdtest.Bbmount(t), "--foreground", "--socket", "unix://"+m.Socket, "bb://b", m.dir)
+	cmd := start(bbdtest.Bbmount(t), append([]string{"--foreground", "--socket", "unix://" + m.Socket, "bb://b", m.dir}, args...)...)
 	cmd.Env = append(os.Environ(), readyEnv+"=1")
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.Stderr = m.log

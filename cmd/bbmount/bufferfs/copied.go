@@ -78,7 +78,7 @@ func (c *copied) open(ctx context.Context, o client.OpenOptions) (*opened.File, 
 	if err != nil {
 		return nil, client.Entry{}, err
 	}
-	file, err := f.openFile(ctx, p, o)
+	file, err := opened.Open(f.ctx, ctx, f.b, p, o)
 	if client.KindOf(err) == client.ErrNotFound {
 		err = syscall.ESTALE // another client has removed it
 	}

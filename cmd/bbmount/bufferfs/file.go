@@ -21,6 +21,7 @@ import (
 	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/kernel"
 	"forebay/cmd/bbmount/opened"
+	"forebay/cmd/bbmount/passthrough"
 	"forebay/cmd/bbmount/request"
 	"forebay/cmd/bbmount/room"
 	"forebay/cmd/bbmount/sparse"
@@ -58,6 +59,8 @@ type file struct {
 	moved   atomic.Bool         // the path has changed while the content was open
 	handles int                 // guarded by use
 	writers int                 // of them, those open for writing; guarded by use
+
+	backing *passthrough.Backing // of openers, who all read by passthrough; nil: none does; guarded by use
 
 	view kernel.View
 	made attrcache.Made
@@ -137,8 +140,9 @@ func (n *node) setLast(a client.Attr) client.Entry {
 
 // handle is an open file of a program.
 type handle struct {
-	n     *node
-	write bool
+	n       *node
+	write   bool
+	backing *passthrough.Backing // nil: it reads as usual
 }
 
 var (
@@ -171,42 +175,71 @@ func (n *node) open(ctx context.Context, flags uint32, second bool) (h *handle, 
 	}
 	defer unlock()
 	c := n.current()
+	e := client.Entry{State: client.StateOpen}
 	if !n.isUnlinked() {
-		if how, err = n.fresh(ctx, second); err != nil {
+		if e, how, err = n.fresh(ctx, second); err != nil {
 			return nil, 0, err
 		}
 	} else if c == nil {
 		return nil, 0, syscall.ESTALE
+	}
+	by, err := n.backing.Way(passthrough.Opening{Nameless: n.isUnlinked(), Others: n.handles}, &e, flags)
+	if err != nil {
+		return nil, 0, err
 	}
 	if c == nil {
 		n.become(&copied{n: n})
 	} else if f, ok := c.(*copied); ok && how == 0 {
 		f.dropReader()
 	}
-	return n.opened(flags), how, nil
+	if n.fsys.passes.Wanted(by) {
+		n.backing = n.layOut(ctx, &e)
+	}
+	h = n.opened(flags)
+	if h.backing = n.backing; h.backing != nil {
+		h.backing.Enter()
+	}
+	return h, how, nil
 }
 
 // fresh returns FOPEN_KEEP_CACHE if the kernel's pages are those of the file as it is now. It refuses a first attempt if
 // the kernel has another size. The second one has a size that is younger than the call of open.
-func (n *node) fresh(ctx context.Context, second bool) (how uint32, err error) {
-	e, err := n.stat(ctx)
+func (n *node) fresh(ctx context.Context, second bool) (e client.Entry, how uint32, err error) {
+	e, err = n.stat(ctx)
 	switch {
 	case client.KindOf(err) == client.ErrNotFound:
-		return 0, syscall.ESTALE
+		return e, 0, syscall.ESTALE
 	case err != nil || n.unsaved() != nil:
-		return 0, err
+		e.State = client.StateOpen // for programs here
+		return e, 0, err
 	}
 	size, pages := n.view.Agrees(&e)
 	switch {
 	case pages:
 		how = fuse.FOPEN_KEEP_CACHE
 	case !size && !second:
-		return 0, syscall.ESTALE
+		return e, 0, syscall.ESTALE
 	case !size || e.State == client.StateOpen: // it grows, and the kernel may have dropped the last of two answers
 		kernel.DropAttributes(n.EmbeddedInode())
 	}
-	return how, nil
+	return e, how, nil
 }
+
+// layOut has the daemon lay the file out for the kernel. It returns nil if that cannot be.
+func (n *node) layOut(ctx context.Context, e *client.Entry) *passthrough.Backing {
+	f, now, err := (&copied{n: n}).open(ctx, client.OpenOptions{Linear: true})
+	if err != nil {
+		return nil // the reader returns the reason
+	}
+	if now.Generation != e.Generation || now.Size != e.Size {
+		f.Abort()
+		return nil
+	}
+	return passthrough.Map(f.File, e, f.Abort)
+}
+
+// PassthroughFd implements fs.FilePassthroughFder.
+func (h *handle) PassthroughFd() (int, bool) { return h.backing.Fd() }
 
 // opened counts a handle. The caller has the use exclusively.
 func (n *node) opened(flags uint32) *handle {
@@ -277,9 +310,9 @@ func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.Fi
 // make creates a file, until the outcome is known.
 func (f *FS) make(ctx context.Context, p string, mode fs.FileMode) (w *opened.File, err error) {
 	err = request.Settle(ctx, func(repeated bool) (err error) {
-		w, err = f.openFile(ctx, p, client.OpenOptions{Write: true, Create: true, Exclusive: true, Mode: mode})
+		w, err = opened.Open(f.ctx, ctx, f.b, p, client.OpenOptions{Write: true, Create: true, Exclusive: true, Mode: mode})
 		if repeated && client.KindOf(err) == client.ErrExists && f.isNew(ctx, p) {
-			w, err = f.openFile(ctx, p, client.OpenOptions{Write: true})
+			w, err = opened.Open(f.ctx, ctx, f.b, p, client.OpenOptions{Write: true})
 		}
 		return err
 	})
@@ -371,14 +404,26 @@ func (n *node) changed(err error) error {
 
 // Release closes a handle, after its last close. Later writes of a shared mapping are committed. A
 // failure of that cannot be reported.
-func (h *handle) Release(context.Context) syscall.Errno {
+func (h *handle) Release(call context.Context) syscall.Errno {
+	if h.backing != nil {
+		h.n.fsys.passes.After(call.(*fuse.Context), h.release)
+	} else {
+		h.release()
+	}
+	return fusefs.OK
+}
+
+func (h *handle) release() {
 	n := h.n
 	ctx := n.fsys.ctx
 	unlock, err := n.lock(ctx, exclusively)
 	if err != nil {
-		return n.fsys.errno(err)
+		return // the mount has ended
 	}
 	defer unlock()
+	if h.backing != nil && h.backing.Leave() {
+		n.backing = nil
+	}
 	n.handles--
 	if h.write {
 		n.writers--
@@ -393,7 +438,6 @@ func (h *handle) Release(context.Context) syscall.Errno {
 		c.discard()
 		n.become(nil)
 	}
-	return fusefs.OK
 }
 
 // finish commits and closes a file that programs have open.
@@ -443,6 +487,9 @@ func (n *node) truncate(ctx context.Context, size int64) error {
 		return err
 	}
 	defer unlock()
+	if n.backing != nil {
+		return syscall.ETXTBSY
+	}
 	c := n.current()
 	if c == nil { // truncate(2)
 		c = &copied{n: n}
@@ -483,12 +530,7 @@ func (n *node) allocate(ctx context.Context, off, size uint64, mode uint32) erro
 	if _, free, err := room.Of(ctx, n.fsys.c, n.fsys.b.Name()); err != nil || free < p.Room {
 		return cmp.Or(err, error(syscall.ENOSPC))
 	}
-	zeros := make([]byte, min(p.ZeroTo-p.ZeroAt, sparse.Step))
-	for at := p.ZeroAt; at < p.ZeroTo && err == nil; at += int64(len(zeros)) {
-		zeros = zeros[:min(int64(len(zeros)), p.ZeroTo-at)]
-		_, err = n.current().writeAt(ctx, zeros, at)
-	}
-	if err == nil && p.Size > e.Size {
+	if err = sparse.Zero(ctx, p.ZeroAt, p.ZeroTo, n.current().writeAt); err == nil && p.Size > e.Size {
 		err = n.current().truncate(ctx, p.Size)
 	}
 	n.view.Wrote(0)

@@ -18,6 +18,7 @@ import (
 	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/errno"
 	"forebay/cmd/bbmount/kernel"
+	"forebay/cmd/bbmount/passthrough"
 	"forebay/cmd/bbmount/request"
 	"forebay/internal/bb"
 )
@@ -39,6 +40,7 @@ type FS struct {
 	names   *semaphore.Weighted // 1 by users of a path, allNames by renames of a directory
 	kept    *attrcache.Cache
 	retries kernel.Retries
+	passes  *passthrough.Ends // nil: every program reads by this process
 	root    *node
 
 	mu struct {
@@ -50,12 +52,13 @@ type FS struct {
 
 const allNames = 1 << 30
 
-func New(ctx context.Context, c *client.Client, buffer string, log *slog.Logger) *FS {
+// New returns a buffer as a file system until ctx ends. Its programs may read by passthrough, unless passes is nil.
+func New(ctx context.Context, c *client.Client, buffer string, passes *passthrough.Ends, log *slog.Logger) *FS {
 	info := c.Server()
 	f := &FS{
 		c: c, b: c.Buffer(buffer), log: log, ctx: ctx,
 		self:  fuse.Owner{Uid: info.UID, Gid: info.GID},
-		names: semaphore.NewWeighted(allNames), kept: attrcache.New(),
+		names: semaphore.NewWeighted(allNames), kept: attrcache.New(), passes: passes,
 	}
 	f.mu.files, f.mu.open = map[bb.FileID]*node{}, map[*node]struct{}{}
 	f.root = f.newNode(0)

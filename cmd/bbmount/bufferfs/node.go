@@ -352,42 +352,9 @@ func (n *node) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.En
 	caller := request.Caller(ctx)
 	ctx, done := n.fsys.request(ctx)
 	defer done()
-	inode, err := n.mkdir(ctx, name, fs.FileMode(mode).Perm(), caller, out)
+	inode, err := n.special(ctx, name, caller, out, func(p string) error { return n.fsys.b.Mkdir(ctx, p, fs.FileMode(mode).Perm()) },
+		(*client.Entry).IsDir)
 	return inode, n.fsys.errno(err)
-}
-
-func (n *node) mkdir(ctx context.Context, name string, mode fs.FileMode, caller fuse.Owner, out *fuse.EntryOut) (*fusefs.Inode, error) {
-	f := n.fsys
-	unshare, err := f.share(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unshare()
-	p, err := f.childPath(n, name)
-	if err != nil {
-		return nil, err
-	}
-	err = request.Settle(ctx, func(repeated bool) error {
-		err := f.b.Mkdir(ctx, p, mode)
-		if repeated && client.KindOf(err) == client.ErrExists {
-			if e, statErr := f.b.Stat(ctx, p); statErr == nil && e.IsDir() {
-				return nil
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := f.give(ctx, p, caller, nil); err != nil {
-		return nil, err
-	}
-	at := f.kept.At(p)
-	e, err := f.b.Stat(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	return n.found(ctx, &e, at, nil, out), nil
 }
 
 // Link refuses hard links.

@@ -65,7 +65,7 @@ func (n *node) empty(ctx context.Context, name string, mode fs.FileMode, caller 
 	return inode, err
 }
 
-// special makes an entry without bytes, until the outcome is known. Same reports whether an entry
+// special makes an entry that is no file with bytes, until the outcome is known. Same reports whether an entry
 // equals the wanted one.
 func (n *node) special(ctx context.Context, name string, caller fuse.Owner, out *fuse.EntryOut, do func(p string) error, same func(*client.Entry) bool) (*fusefs.Inode, error) {
 	f := n.fsys

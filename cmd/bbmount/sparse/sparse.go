@@ -34,3 +34,15 @@ func Copy(ctx context.Context, size int64, read, write func(context.Context, []b
 	}
 	return nil
 }
+
+// Zero writes zeros to the bytes [from, to).
+func Zero(ctx context.Context, from, to int64, write func(ctx context.Context, p []byte, off int64) (int, error)) error {
+	zeros := make([]byte, max(0, min(to-from, Step)))
+	for ; from < to; from += int64(len(zeros)) {
+		zeros = zeros[:min(int64(len(zeros)), to-from)]
+		if _, err := write(ctx, zeros, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
