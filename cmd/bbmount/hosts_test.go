@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,6 +35,11 @@ flush: {dirty_age: 1s}
 // newMounts starts a cluster of hosts of their own, each with a daemon and a mount of the same buffer.
 func newMounts(t *testing.T, n int) []*mounted {
 	t.Helper()
+	return newMountsOf(t, n, admin.BufferSpec{Name: "b", Mode: 0o777, Backing: "file://" + t.TempDir()})
+}
+
+func newMountsOf(t *testing.T, n int, spec admin.BufferSpec) []*mounted {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("what works here are processes of their own")
 	}
@@ -59,7 +65,7 @@ func newMounts(t *testing.T, n int) []*mounted {
 			return err == nil && len(nodes) == n && !slices.ContainsFunc(nodes, func(n admin.Node) bool { return n.State != "ready" })
 		})
 		if i == 0 {
-			_, err = admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b", Mode: 0o777, Backing: "file://" + t.TempDir()})
+			_, err = admin.CreateBuffer(t.Context(), c, spec)
 			check(t, err)
 		}
 		m.b = c.Buffer("b")
@@ -336,4 +342,55 @@ func TestOpenOfGrowing(t *testing.T) {
 	close(stop)
 	check(t, <-ended)
 	t.Logf("%d records were committed", committed.Load()/size)
+}
+
+// TestPeerRestarts: programs of one host read and write files of another one whose daemon is killed and starts again
+// meanwhile. They wait, and see no error and no wrong byte.
+func TestPeerRestarts(t *testing.T) {
+	hosts := newMountsOf(t, 2, admin.BufferSpec{Name: "b", Mode: 0o777}) // without a store that could answer in its place
+	const files, size = 8, 100_000
+	text := func(i, round int) string { return strings.Repeat(fmt.Sprintf("%03d", i*31+round), size/3) }
+	name := func(m *mounted, i int) string { return m.at(fmt.Sprint("f", i)) }
+	for i := range files {
+		write(t, name(hosts[0], i), text(i, 0))
+	}
+	var rounds atomic.Int64
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	all.Go(func() {
+		for !t.Failed() {
+			round := int(rounds.Load())
+			for i := range files {
+				got, err := os.ReadFile(name(hosts[1], i))
+				if err != nil || string(got) != text(i, round) {
+					t.Errorf("round %d: reading %d: %d bytes, %v", round, i, len(got), err)
+				}
+				if err := os.WriteFile(name(hosts[1], i), []byte(text(i, round+1)), 0o644); err != nil {
+					t.Errorf("round %d: writing %d: %v", round, i, err)
+				}
+				if err := os.Chmod(name(hosts[1], i), fs.FileMode(0o600+round%2*0o44)); err != nil {
+					t.Errorf("round %d: changing %d: %v", round, i, err)
+				}
+			}
+			rounds.Add(1)
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	})
+	for range 4 {
+		before := rounds.Load()
+		hosts[0].Kill()
+		hosts[0].Start()
+		waitFor(t, "they go on", func() bool { return rounds.Load() > before+1 || t.Failed() })
+	}
+	close(stop)
+	all.Wait()
+	for i := range files {
+		holds(t, name(hosts[1], i), text(i, int(rounds.Load())))
+		holds(t, name(hosts[0], i), text(i, int(rounds.Load())))
+	}
+	t.Logf("%d rounds", rounds.Load())
 }

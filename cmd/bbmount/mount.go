@@ -23,6 +23,7 @@ import (
 	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/bufferfs"
 	"forebay/cmd/bbmount/passthrough"
+	"forebay/cmd/bbmount/peers"
 	"forebay/internal/bb"
 	"forebay/internal/mounts"
 )
@@ -68,7 +69,7 @@ func serve(ctx context.Context, o options) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	ends := new(passthrough.Ends)
-	f := bufferfs.New(life, c, o.buffer, ends, o.log)
+	f := bufferfs.New(life, c, o.buffer, ends, peers.New(c, o.retry), o.log)
 	server, err := ends.Mount(dir, f.Root(), o.fuse())
 	if err != nil {
 		return mountError(dir, err)

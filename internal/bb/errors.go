@@ -130,10 +130,10 @@ func (e *Error) Error() string {
 	}
 	part(e.Op)
 	part(Printable(e.Path))
-	if e.Node != "" {
+	reason, remedy := e.Why()
+	if e.Node != "" && !strings.Contains(reason, "node "+string(e.Node)) {
 		part("node " + string(e.Node))
 	}
-	reason, remedy := e.Why()
 	if !strings.Contains(reason, e.Kind.String()) {
 		part(e.Kind.String())
 	}

@@ -46,9 +46,21 @@ func FromError(err error) *Error {
 		return m
 	}
 	reason, remedy := e.Why()
-	m.Op, m.Path, m.Node = text(e.Op), text(e.Path), string(e.Node)
+	m.Op, m.Path, m.Node = text(e.Op), text(e.Path), string(nodeOf(e))
 	m.Reason, m.Remedy = text(reason), text(remedy)
 	return m
+}
+
+// nodeOf returns the node of the outermost error that has one.
+func nodeOf(e *bb.Error) bb.NodeID {
+	for e.Node == "" {
+		var inner *bb.Error
+		if !errors.As(e.Err, &inner) {
+			break
+		}
+		e = inner
+	}
+	return e.Node
 }
 
 // maxText bounds each text of an error, in bytes. A request may be nearly as large as a frame, and

@@ -13,11 +13,6 @@ import (
 	"forebay/cmd/bbmount/sparse"
 )
 
-// openFile opens a file until ctx ends. It stays open when ctx ends afterwards.
-func (f *FS) openFile(ctx context.Context, p string, o client.OpenOptions) (*opened.File, error) {
-	return opened.Open(f.ctx, ctx, f.b, p, o)
-}
-
 // copied is a content that the client library carries. Bytes are copied between the kernel's
 // requests and the daemon's memory.
 //
@@ -78,7 +73,11 @@ func (c *copied) open(ctx context.Context, o client.OpenOptions) (*opened.File, 
 	if err != nil {
 		return nil, client.Entry{}, err
 	}
-	file, err := opened.Open(f.ctx, ctx, f.b, p, o)
+	var file *opened.File
+	err = f.peers.Until(ctx, func() (err error) {
+		file, err = opened.Open(f.ctx, ctx, f.b, p, o)
+		return err
+	})
 	if client.KindOf(err) == client.ErrNotFound {
 		err = syscall.ESTALE // another client has removed it
 	}
@@ -125,7 +124,15 @@ func (c *copied) dropReader() {
 // readTries is how often a read opens a file again whose connection, name or generation has changed.
 const readTries = 3
 
-func (c *copied) readAt(ctx context.Context, p []byte, off int64) (int, error) {
+func (c *copied) readAt(ctx context.Context, p []byte, off int64) (n int, err error) {
+	err = c.n.fsys.peers.Until(ctx, func() (err error) {
+		n, err = c.readNow(ctx, p, off)
+		return err
+	})
+	return n, err
+}
+
+func (c *copied) readNow(ctx context.Context, p []byte, off int64) (int, error) {
 	if c.w != nil {
 		return c.w.ReadAtContext(ctx, p, off)
 	}

@@ -309,7 +309,7 @@ func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.Fi
 
 // make creates a file, until the outcome is known.
 func (f *FS) make(ctx context.Context, p string, mode fs.FileMode) (w *opened.File, err error) {
-	err = request.Settle(ctx, func(repeated bool) (err error) {
+	err = f.peers.Settle(ctx, func(repeated bool) (err error) {
 		w, err = opened.Open(f.ctx, ctx, f.b, p, client.OpenOptions{Write: true, Create: true, Exclusive: true, Mode: mode})
 		if repeated && client.KindOf(err) == client.ErrExists && f.isNew(ctx, p) {
 			w, err = opened.Open(f.ctx, ctx, f.b, p, client.OpenOptions{Write: true})

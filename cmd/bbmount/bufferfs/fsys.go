@@ -19,6 +19,7 @@ import (
 	"forebay/cmd/bbmount/errno"
 	"forebay/cmd/bbmount/kernel"
 	"forebay/cmd/bbmount/passthrough"
+	"forebay/cmd/bbmount/peers"
 	"forebay/cmd/bbmount/request"
 	"forebay/internal/bb"
 )
@@ -40,6 +41,7 @@ type FS struct {
 	names   *semaphore.Weighted // 1 by users of a path, allNames by renames of a directory
 	kept    *attrcache.Cache
 	retries kernel.Retries
+	peers   *peers.Patience
 	passes  *passthrough.Ends // nil: every program reads by this process
 	root    *node
 
@@ -53,12 +55,12 @@ type FS struct {
 const allNames = 1 << 30
 
 // New returns a buffer as a file system until ctx ends. Its programs may read by passthrough, unless passes is nil.
-func New(ctx context.Context, c *client.Client, buffer string, passes *passthrough.Ends, log *slog.Logger) *FS {
+func New(ctx context.Context, c *client.Client, buffer string, passes *passthrough.Ends, patience *peers.Patience, log *slog.Logger) *FS {
 	info := c.Server()
 	f := &FS{
 		c: c, b: c.Buffer(buffer), log: log, ctx: ctx,
 		self:  fuse.Owner{Uid: info.UID, Gid: info.GID},
-		names: semaphore.NewWeighted(allNames), kept: attrcache.New(), passes: passes,
+		names: semaphore.NewWeighted(allNames), kept: attrcache.New(), passes: passes, peers: patience,
 	}
 	f.mu.files, f.mu.open = map[bb.FileID]*node{}, map[*node]struct{}{}
 	f.root = f.newNode(0)

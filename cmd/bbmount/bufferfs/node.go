@@ -321,7 +321,7 @@ func (f *FS) setAttr(ctx context.Context, p string, a client.Attr) (e client.Ent
 	if p == "" {
 		return e, syscall.EPERM // the root's attributes are the buffer's
 	}
-	err = request.Settle(ctx, func(bool) (err error) {
+	err = f.peers.Settle(ctx, func(bool) (err error) {
 		e, err = f.b.SetAttr(ctx, p, a)
 		return err
 	})
@@ -386,7 +386,7 @@ func (n *node) remove(ctx context.Context, name string) error {
 			return err
 		}
 		defer f.kept.Drop(p)
-		return request.Settle(ctx, func(repeated bool) error {
+		return f.peers.Settle(ctx, func(repeated bool) error {
 			err := f.b.Remove(ctx, p)
 			if repeated && client.KindOf(err) == client.ErrNotFound {
 				return nil
@@ -488,7 +488,7 @@ func (m *move) carryOut(ctx context.Context, source *node) error {
 	if m.noReplace {
 		rename = f.b.RenameNoReplace
 	}
-	err = request.Settle(ctx, func(repeated bool) error {
+	err = f.peers.Settle(ctx, func(repeated bool) error {
 		if repeated && f.isAt(ctx, to, source) && !f.isAt(ctx, from, source) {
 			return nil
 		}

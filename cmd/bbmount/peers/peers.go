@@ -1,0 +1,86 @@
+// Package peers waits for the daemons of other nodes that are starting or restarting, and without which a request about
+// a file fails. It must never depend on the request.
+package peers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"forebay/client"
+	"forebay/client/admin"
+	"forebay/cmd/bbmount/request"
+)
+
+// Patience is how requests wait for other nodes' daemons. Its methods may be called concurrently.
+type Patience struct {
+	c     *client.Client
+	bound time.Duration
+}
+
+const (
+	usual    = time.Minute           // without a bound of its own
+	first    = 20 * time.Millisecond // pause before the first repetition
+	longest  = time.Second           // pause
+	deadNode = "dead"                // state of a node that is not waited for
+)
+
+// New returns the patience of a mount whose requests wait for a daemon for a time, 0: for its own without end, for
+// others for a minute.
+func New(c *client.Client, bound time.Duration) *Patience {
+	if bound == 0 {
+		bound = usual
+	}
+	return &Patience{c, bound}
+}
+
+// Until repeats do while another node's daemon does not answer, but none that is dead for the cluster. It returns the last
+// error. A change whose outcome is unknown is not repeated.
+func (p *Patience) Until(ctx context.Context, do func() error) error {
+	return p.until(ctx, p.dead, do)
+}
+
+func (p *Patience) until(ctx context.Context, dead func(context.Context, admin.NodeID) bool, do func() error) error {
+	began := time.Now()
+	for pause := first; ; pause = min(2*pause, longest) {
+		err := do()
+		node, away := Away(err)
+		if !away || time.Since(began) > p.bound || dead(ctx, node) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// dead reports whether a node's daemon is dead for the daemon of this node.
+func (p *Patience) dead(ctx context.Context, node admin.NodeID) bool {
+	nodes, err := admin.Nodes(ctx, p.c)
+	for _, n := range nodes {
+		if n.Name == node {
+			return n.State == deadNode
+		}
+	}
+	return err == nil // it is unknown
+}
+
+// Settle is request.Settle, repeated as Until has it.
+func (p *Patience) Settle(ctx context.Context, do func(repeated bool) error) error {
+	return p.Until(ctx, func() error { return request.Settle(ctx, do) })
+}
+
+// Away returns the other node without whose daemon a request failed.
+func Away(err error) (admin.NodeID, bool) {
+	if client.KindOf(err) != client.ErrUnavailable || errors.Is(err, client.ErrUnknownOutcome) {
+		return "", false
+	}
+	for e := (*client.Error)(nil); errors.As(err, &e); err = e.Err {
+		if e.Node != "" {
+			return e.Node, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,65 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forebay/client"
+	"forebay/client/admin"
+)
+
+func TestAway(t *testing.T) {
+	at := func(node admin.NodeID, unknown bool) error {
+		inner := &client.Error{Kind: client.ErrUnavailable, Op: "reach", Node: node, Err: errors.New("starting")}
+		return &client.Error{Kind: client.ErrUnavailable, Op: "open", Path: "bb://b/f", Err: inner, Unknown: unknown}
+	}
+	for _, x := range []struct {
+		what string
+		err  error
+		want admin.NodeID
+	}{
+		{"no error", nil, ""},
+		{"another error", io.EOF, ""},
+		{"the own daemon", at("", false), ""},
+		{"another node", at("n2", false), "n2"},
+		{"another node, after a change", at("n2", true), ""},
+		{"lost bytes of another node", &client.Error{Kind: client.ErrLost, Node: "n2", Err: io.EOF}, ""},
+	} {
+		if node, away := Away(x.err); node != x.want || away != (x.want != "") {
+			t.Errorf("%s: %q, %v", x.what, node, away)
+		}
+	}
+}
+
+func TestUntil(t *testing.T) {
+	away := &client.Error{Kind: client.ErrUnavailable, Node: "n2", Err: errors.New("starting")}
+	for _, x := range []struct {
+		what      string
+		away      int // requests that fail so
+		dead      int // requests until the node is dead; 0: it is not
+		want      error
+		from, end time.Duration
+	}{
+		{"no failure", 0, 0, nil, 0, 0},
+		{"a short restart", 5, 0, nil, 20 * time.Millisecond, 2 * time.Second},
+		{"a death", 100, 3, away, 20 * time.Millisecond, 2 * time.Second},
+		{"a long restart", 100, 0, away, 10 * time.Second, 12 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p, tries, began := New(nil, 10*time.Second), 0, time.Now()
+			err := p.until(t.Context(), func(_ context.Context, node admin.NodeID) bool { return node != "n2" || x.dead > 0 && tries >= x.dead }, func() error {
+				if tries++; tries <= x.away {
+					return away
+				}
+				return nil
+			})
+			if took := time.Since(began); err != x.want && !(err == nil && x.want == nil) || took < x.from || took > x.end {
+				t.Errorf("%s: %v after %v and %d tries", x.what, err, took, tries)
+			}
+		})
+	}
+}
