@@ -45,6 +45,7 @@ func (f *Flusher) next() (wake time.Time) {
 	pressure := f.opts.Pressure()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	defer func() { f.mu.wake = wake }()
 	if f.mu.closed || f.mu.paused {
 		return time.Time{} // Resume kicks
 	}
@@ -102,7 +103,7 @@ func (f *Flusher) candidates(pressure bool, free int) (plan.Input, map[uint64]*e
 		b := plan.Buffer{
 			Draining: q.draining > 0, Paused: q.paused, DirtyAge: policy.DirtyAge, InFlight: q.units(),
 			Due: policy.Due, Dirty: q.stats.bytes, Store: policy.Store, User: policy.User,
-			Small: policy.SmallUnits,
+			Small: policy.SmallUnits, Burst: q.arrivals.Burst(in.Now, in.Limits.Idle),
 		}
 		b.Pace, _ = q.stats.pace.At(in.Now, q.stats.failing)
 		in.Buffers[name] = b

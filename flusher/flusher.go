@@ -3,11 +3,13 @@ package flusher
 import (
 	"cmp"
 	"context"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/content"
 	"forebay/flusher/plan"
 	"forebay/flusher/storeop"
 	"forebay/flusher/upload"
@@ -202,6 +204,7 @@ type Flusher struct {
 		fair    plan.Fair
 		running map[*attempt]struct{} // of all queues, also of dropped ones
 		lastID  uint64
+		wake    time.Time // when the dispatcher looks again by itself; zero: never
 	}
 }
 
@@ -267,13 +270,16 @@ func (f *Flusher) Enqueue(item Item) {
 		item.ClosedAt = now
 	}
 	f.mu.Lock()
-	if !f.mu.closed {
-		q := f.queue(item.Buffer)
-		f.mu.lastID++
-		q.add(item, f.mu.lastID)
+	defer f.mu.Unlock()
+	if f.mu.closed {
+		return
 	}
-	f.mu.Unlock()
-	f.kick()
+	q, lim := f.queue(item.Buffer), f.opts.limits(0)
+	f.mu.lastID++
+	q.add(item, f.mu.lastID)
+	if burst := q.arrivals.Add(item.Size, lim, now); !burst || q.draining > 0 || !lim.Looks(f.mu.wake, now) {
+		f.kick()
+	}
 }
 
 // Forget drops a file up to a generation, since it was removed, or lost. A flush in flight is
@@ -318,6 +324,15 @@ func (f *Flusher) setPaused(buffer string, paused bool) {
 	}
 	f.mu.Unlock()
 	f.kick()
+}
+
+// Read is content.Open of a file in a buffer's store. codecName is bb.Flushed.Codec.
+func (f *Flusher) Read(ctx context.Context, buffer, path, codecName string, offset int64) (io.ReadCloser, error) {
+	store, err := f.opts.Stores(ctx, buffer)
+	if err != nil {
+		return nil, err
+	}
+	return content.Open(ctx, store, path, codecName, offset)
 }
 
 // Kick wakes the dispatcher after memory became short, or a policy changed.

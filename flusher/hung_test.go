@@ -387,3 +387,32 @@ func TestHungStoresOfOneRound(t *testing.T) {
 		}
 	})
 }
+
+// TestBurst closes small files one after the other. Their flush waits for the end of the burst, or ten seconds.
+func TestBurst(t *testing.T) {
+	for length, want := range map[time.Duration]int32{9 * time.Second: 0, 11 * time.Second: 7} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newHung(memStore())
+			f := New(Options{
+				Catalog: plainCatalog{}, SmallPerWorker: 1, PerBuffer: 8,
+				Stores: func(context.Context, string) (backing.Store, error) { return store, nil },
+				Policy: func(b string) Policy { return Policy{Store: b} },
+			})
+			defer f.Close()
+			defer store.release()
+			for i := range length / time.Millisecond {
+				f.Enqueue(Item{Key: Key{Buffer: "b", File: bb.FileID(i + 1), Generation: 1}, Size: 4 << 10})
+				time.Sleep(time.Millisecond)
+			}
+			synctest.Wait()
+			if n := store.begun.Load(); n != want {
+				t.Errorf("in a burst of %v, %d flushes have begun, not %d", length, n, want)
+			}
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			if store.begun.Load() == 0 {
+				t.Error("no flush has begun after the burst")
+			}
+		})
+	}
+}

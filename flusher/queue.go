@@ -76,7 +76,8 @@ type queue struct {
 	draining int
 	changed  chan struct{} // closed, and made anew, when something ends
 
-	stats counters
+	stats    counters
+	arrivals plan.Arrivals
 }
 
 // indexes find the entries of a queue, by their state and in an order.

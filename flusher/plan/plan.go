@@ -31,6 +31,7 @@ type Buffer struct {
 	Store    string        // where its files go; buffers that name the same store share its bound; "": a store of its own
 	User     uint32        // the user of the file
 	Small    int           // units of a small file, where that is not one; 0: 1
+	Burst    bool          // small files are closed in it one after the other (Arrivals)
 
 	// Due is the time by which it should be clean, since its job ends then. Zero means any time.
 	Due   time.Time
@@ -51,7 +52,7 @@ type Limits struct {
 	PerWorker int
 	DirtyAge  time.Duration // oldest that a dirty byte may get before its flush begins
 	// Idle is how long a closed file is left alone without pressure, since it may be renamed,
-	// removed or written again, together with files around it.
+	// removed or written again, together with files around it. Small ones wait longer in a burst.
 	Idle time.Duration
 }
 
@@ -97,7 +98,8 @@ func classOf(it *Item, b Buffer, lim Limits, pressure bool, now time.Time) (Clas
 	if age <= 0 {
 		age = lim.DirtyAge
 	}
-	overdue, idle := it.DirtySince.Add(age), it.ClosedAt.Add(lim.Idle)
+	overdue := it.DirtySince.Add(age)
+	idle, again := lim.rested(it, b.Burst, now)
 	switch {
 	case it.Held || b.Paused:
 		return NotYet, time.Time{}
@@ -111,10 +113,10 @@ func classOf(it *Item, b Buffer, lim Limits, pressure bool, now time.Time) (Clas
 		return Pressure, time.Time{}
 	case !idle.After(now):
 		return Idle, time.Time{}
-	case age > 0 && overdue.Before(idle):
+	case age > 0 && overdue.Before(again):
 		return NotYet, overdue
 	default:
-		return NotYet, idle
+		return NotYet, again
 	}
 }
 

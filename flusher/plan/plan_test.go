@@ -21,7 +21,7 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 //
 //	plan [free=N] [total=N] [per-buffer=N] [per-store=N] [per-user=N] [small=BYTES:PER-WORKER] [stuck=STORE:N] [holds=USER:N] [pressure] [at=DURATION]
 //	item ID BUFFER SIZE dirty=AGO closed=AGO [retry=IN] [held] [urgent]
-//	buffer NAME [draining] [paused] [age=DURATION] [flying=N] [store=NAME] [user=N]
+//	buffer NAME [draining] [paused] [burst] [age=DURATION] [flying=N] [store=NAME] [user=N]
 //
 // Each plan continues with the memory of the one before. "reset" clears it.
 func TestScripts(t *testing.T) {
@@ -127,6 +127,8 @@ func parseBuffer(t *testing.T, words []string) (b Buffer) {
 		switch key {
 		case "draining":
 			b.Draining = true
+		case "burst":
+			b.Burst = true
 		case "paused":
 			b.Paused = true
 		case "age":
