@@ -26,8 +26,8 @@ type files [4]bb.FileID
 
 // action is one operation of the history, and outcome its result.
 type action struct {
-	what     string // create, rename, remove or lookup
-	from, to int    // names; to of a rename
+	what     string // create, rename, exchange, remove or lookup
+	from, to int    // names; to of a rename or an exchange
 	file     bb.FileID
 }
 
@@ -59,6 +59,13 @@ func (s files) step(a action, o outcome) (bool, files) {
 		ok := taken && (unknown || s[a.from] == o.file)
 		s[a.from] = 0
 		return ok, s
+	case "exchange":
+		if both := taken && s[a.to] != 0; o.kind == bb.NotFound || unknown && !both {
+			return !both, s
+		}
+		ok := taken && s[a.to] != 0 && (unknown || s[a.from] == o.file)
+		s[a.to], s[a.from] = s[a.from], s[a.to]
+		return ok, s
 	default:
 		// If both are wrong, either may be reported. The two names are looked up in turn.
 		switch {
@@ -88,7 +95,9 @@ func TestHistoryCheck(t *testing.T) {
 	}
 	create, remove, lookup := action{what: "create", file: 1}, action{what: "remove"}, action{what: "lookup"}
 	rename := action{what: "rename", to: 1}
+	other, exchange := action{what: "create", from: 1, file: 2}, action{what: "exchange", to: 1}
 	lost := outcome{kind: bb.Unavailable}
+	both := []porcupine.Operation{op(1, 2, create, outcome{}), op(3, 4, other, outcome{}), op(5, 6, exchange, outcome{file: 1})}
 	for what, c := range map[string]struct {
 		history []porcupine.Operation
 		right   bool
@@ -100,6 +109,9 @@ func TestHistoryCheck(t *testing.T) {
 		"lost, and not":     {[]porcupine.Operation{op(1, math.MaxInt64, create, lost), op(3, 4, lookup, outcome{kind: bb.NotFound})}, true},
 		"done and undone":   {[]porcupine.Operation{op(1, math.MaxInt64, create, lost), op(3, 4, lookup, outcome{file: 1}), op(5, 6, lookup, outcome{kind: bb.NotFound})}, false},
 		"renamed and there": {[]porcupine.Operation{op(1, 2, create, outcome{}), op(3, 4, rename, outcome{file: 1}), op(5, 6, lookup, outcome{file: 1})}, false},
+		"exchanged":         {append(both[:3:3], op(7, 8, lookup, outcome{file: 2})), true},
+		"exchanged twice":   {append(both[:3:3], op(7, 8, lookup, outcome{file: 1})), false},
+		"exchange, nothing": {[]porcupine.Operation{op(1, 2, create, outcome{}), op(3, 4, exchange, outcome{file: 1})}, false},
 		"removed twice":     {[]porcupine.Operation{op(1, 2, create, outcome{}), op(3, 6, remove, outcome{file: 1}), op(4, 5, remove, outcome{file: 1})}, false},
 	} {
 		if got := porcupine.CheckOperations(filesModel, c.history); got != c.right {
@@ -120,7 +132,7 @@ type recorder struct {
 
 func (r *recorder) run(ctx context.Context, t *testing.T) {
 	for ctx.Err() == nil {
-		a := action{what: []string{"create", "create", "rename", "remove", "lookup"}[r.rnd.IntN(5)], from: r.rnd.IntN(len(files{}))}
+		a := action{what: []string{"create", "create", "rename", "exchange", "remove", "lookup"}[r.rnd.IntN(6)], from: r.rnd.IntN(len(files{}))}
 		a.to = (a.from + 1 + r.rnd.IntN(len(files{})-1)) % len(files{})
 		id, err := r.m.IDs().NewFileID(t.Context())
 		if err != nil {
@@ -167,6 +179,9 @@ func (r *recorder) do(ctx context.Context, a action) (bb.FileID, error) {
 	case "lookup":
 		e, err := r.ns.Lookup(ctx, bb.RootDir, name(a.from))
 		return e.File, err
+	case "exchange":
+		x, err := r.ns.Exchange(ctx, bb.RootDir, name(a.from), bb.RootDir, name(a.to), namespace.ExchangeOptions{StoreOp: r.rnd.IntN(2) == 0})
+		return x.Entry.File, err
 	default:
 		moved, err := r.ns.Rename(ctx, bb.RootDir, name(a.from), bb.RootDir, name(a.to), namespace.RenameOptions{StoreOp: r.rnd.IntN(2) == 0})
 		return moved.Entry.File, err

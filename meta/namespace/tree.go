@@ -33,6 +33,7 @@ type Tree interface {
 	Mkdir(ctx context.Context, parent bb.DirID, name string, o Owner) (bb.Entry, error)
 	MkdirAll(ctx context.Context, path string, o Owner) (bb.Entry, error)
 	Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o RenameOptions) (Renamed, error)
+	Exchange(ctx context.Context, dirA bb.DirID, nameA string, dirB bb.DirID, nameB string, o ExchangeOptions) (Exchanged, error)
 	Remove(ctx context.Context, parent bb.DirID, name string, o RemoveOptions) (bb.Entry, error)
 	RemoveAll(ctx context.Context, parent bb.DirID, name string, o RemoveOptions, fn func(bb.Entry)) error
 

@@ -138,6 +138,8 @@ func testBadNames(t *testing.T, factory Factory) {
 			metatest.WantKind(t, "mkdir "+name, err, bb.Invalid)
 			_, err = ns.Rename(ctx, bb.RootDir, "x", bb.RootDir, name, namespace.RenameOptions{})
 			metatest.WantKind(t, "rename to "+name, err, bb.Invalid)
+			_, err = ns.Exchange(ctx, bb.RootDir, "x", bb.RootDir, name, namespace.ExchangeOptions{})
+			metatest.WantKind(t, "exchange with "+name, err, bb.Invalid)
 			_, err = ns.Remove(ctx, bb.RootDir, name, namespace.RemoveOptions{})
 			metatest.WantKind(t, "remove "+name, err, bb.Invalid)
 		}

@@ -115,6 +115,35 @@ func (o Oracle) Rename(from, to string, replace bool) bb.Kind {
 	return 0
 }
 
+// Exchange swaps two paths, each with all that is below.
+func (o Oracle) Exchange(p, q string) bb.Kind {
+	for _, p := range []string{p, q} {
+		if k := o.dir(path.Dir(p)); k != 0 {
+			return k
+		}
+	}
+	switch {
+	case o[p] == "" || o[q] == "":
+		return bb.NotFound
+	case p == q:
+		return 0
+	case bb.Within(p, q) || bb.Within(q, p):
+		return bb.Invalid
+	}
+	moved := Oracle{}
+	for at, what := range o {
+		switch {
+		case bb.Within(at, p):
+			moved[q+strings.TrimPrefix(at, p)] = what
+		case bb.Within(at, q):
+			moved[p+strings.TrimPrefix(at, q)] = what
+		}
+	}
+	maps.DeleteFunc(o, func(at, _ string) bool { return bb.Within(at, p) || bb.Within(at, q) })
+	maps.Copy(o, moved)
+	return 0
+}
+
 func (o Oracle) list(p string) []string {
 	var out []string
 	for other := range o {
@@ -185,6 +214,50 @@ func (s Subject) rename(from, to string, o namespace.RenameOptions) error {
 	return err
 }
 
+func (s Subject) exchange(p, q string, o namespace.ExchangeOptions) error {
+	dirA, nameA, err := s.place(p)
+	if err != nil {
+		return err
+	}
+	dirB, nameB, err := s.place(q)
+	if err != nil {
+		return err
+	}
+	_, err = s.NS.Exchange(metatest.Context(s.T), dirA, nameA, dirB, nameB, o)
+	return err
+}
+
+// flush records that the store has a file.
+func (s Subject) flush(p string) {
+	dir, name, err := s.place(p)
+	if err == nil {
+		_, err = s.NS.Update(metatest.Context(s.T), dir, name, func(e *bb.Entry) error {
+			e.Generation = 1
+			e.SetFlushed(bb.Flushed{Generation: 1})
+			return nil
+		})
+	}
+	if err != nil {
+		s.T.Fatal(err)
+	}
+}
+
+// followExchange carries out the pending operations of an exchange on the store's content. Objects of files that were
+// never flushed are not moved: the store has them once these are flushed.
+func followExchange(t *testing.T, ns namespace.Tree, stored, want, flushed Oracle, what string, pair ...string) {
+	for i, p := range pair {
+		if other := want[pair[1-i]]; want[p] == "/" && other != "/" && flushed[other] == "" {
+			delete(stored, p)
+		}
+	}
+	follow(t, ns, stored, what)
+	for _, p := range pair {
+		if id := want[p]; id != "/" && flushed[id] == "" {
+			stored[p] = id
+		}
+	}
+}
+
 // testModel makes thousands of random changes to a namespace and to the oracle, and
 // compares each answer, and now and then the whole tree.
 func testModel(t *testing.T, factory Factory) {
@@ -204,13 +277,14 @@ func testModel(t *testing.T, factory Factory) {
 			}
 			return p.String()
 		}
-		stored := Oracle{} // content of a store that follows the operations
+		stored := Oracle{}  // content of a store that follows the operations
+		flushed := Oracle{} // files of which the namespace has that on record
 		for i := range steps {
 			p, q, replace := randomPath(), randomPath(), rnd.IntN(2) == 0
 			var k bb.Kind
 			var err error
 			what := ""
-			switch n := rnd.IntN(20); {
+			switch n := rnd.IntN(24); {
 			case n < 5:
 				what = "create " + p
 				id := bb.FileID(i + 1).String()
@@ -233,6 +307,16 @@ func testModel(t *testing.T, factory Factory) {
 			case n < 18:
 				what = "rename " + p + " " + q
 				k, err = want.Rename(p, q, replace), got.rename(p, q, namespace.RenameOptions{Replace: replace, StoreOp: true})
+			case n < 19 && want[p] != "" && want[p] != "/":
+				what = "list, after the flush of " + p
+				got.flush(p)
+				flushed[want[p]] = p
+			case n < 22:
+				what = "exchange " + p + " " + q
+				k, err = want.Exchange(p, q), got.exchange(p, q, namespace.ExchangeOptions{StoreOp: true})
+				if k == 0 && p != q {
+					followExchange(t, ns, stored, want, flushed, what, p, q)
+				}
 			default:
 				what = "list " + p
 				k = want.dir(p)
@@ -274,7 +358,7 @@ func follow(t *testing.T, ns namespace.Tree, stored Oracle, what string) {
 		k := bb.Kind(0)
 		if op.Op == namespace.OpRename {
 			k = stored.Rename(op.OldPath, op.NewPath, true)
-		} else {
+		} else if stored[op.OldPath] != "" || !strings.HasPrefix(what, "exchange") {
 			k = stored.Remove(op.OldPath)
 		}
 		if k != 0 {

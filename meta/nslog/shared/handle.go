@@ -62,6 +62,11 @@ func perform(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answe
 	case calls.OpRename:
 		r, rerr := e.Rename(ctx, c.Dir, c.Name, c.ToDir, c.ToName, namespace.RenameOptions{Replace: c.Options.Replace, StoreOp: c.Options.StoreOp})
 		a.Entry, a.Replaced, err = r.Entry, r.Replaced, rerr
+	case calls.OpExchange:
+		x, xerr := e.Exchange(ctx, c.Dir, c.Name, c.ToDir, c.ToName, namespace.ExchangeOptions{From: c.Options.From, To: c.Options.To, StoreOp: c.Options.StoreOp})
+		if err = xerr; err == nil {
+			a.Entry, a.Replaced, a.Yes = x.Entry, &x.Other, x.Before
+		}
 	case calls.OpRemove:
 		a.Entry, err = e.Remove(ctx, c.Dir, c.Name, namespace.RemoveOptions{StoreOp: c.Options.StoreOp, Revision: c.Options.Revision})
 	case calls.OpDoneStoreOp:

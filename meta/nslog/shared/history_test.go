@@ -41,11 +41,12 @@ type files [dirs * perDir]bb.FileID
 type verb string
 
 const (
-	create verb = "create"
-	rename verb = "rename"
-	remove verb = "remove"
-	stat   verb = "stat"
-	list   verb = "list"
+	create   verb = "create"
+	rename   verb = "rename"
+	exchange verb = "exchange"
+	remove   verb = "remove"
+	stat     verb = "stat"
+	list     verb = "list"
 )
 
 // action is one operation of the history, and answer its result.
@@ -89,6 +90,11 @@ func (s files) do(a action) (o answer, next files) {
 		o.file = s[a.from]
 	case a.verb == remove:
 		o.file, next[a.from] = s[a.from], 0
+	case a.verb == exchange && s[a.to] == 0:
+		o.kind = bb.NotFound
+	case a.verb == exchange:
+		o.file, o.replaced = s[a.from], s[a.to]
+		next[a.to], next[a.from] = s[a.from], s[a.to]
 	case s[a.to] != 0 && !a.replace:
 		o.kind = bb.Exists
 	default:
@@ -116,6 +122,8 @@ func TestHistoryCheck(t *testing.T) {
 	lost := answer{kind: bb.Unavailable}
 	over := action{verb: rename, to: 1, replace: true}
 	other := action{verb: create, from: 1, file: 2}
+	swap := action{verb: exchange, to: 1}
+	both := []porcupine.Operation{op(1, 2, made, answer{}), op(3, 4, other, answer{})}
 	for what, c := range map[string]struct {
 		history []porcupine.Operation
 		right   bool
@@ -128,6 +136,9 @@ func TestHistoryCheck(t *testing.T) {
 		"lost, and not":   {[]porcupine.Operation{op(1, math.MaxInt64, made, lost), op(3, 4, action{verb: stat}, answer{kind: bb.NotFound})}, true},
 		"replaced":        {[]porcupine.Operation{op(1, 2, made, answer{}), op(3, 4, other, answer{}), op(5, 6, over, answer{file: 1, replaced: 2})}, true},
 		"replaced nobody": {[]porcupine.Operation{op(1, 2, made, answer{}), op(3, 4, other, answer{}), op(5, 6, over, found)}, false},
+		"exchanged":       {append(both[:2:2], op(5, 6, swap, answer{file: 1, replaced: 2}), op(7, 8, action{verb: stat}, answer{file: 2})), true},
+		"exchanged twice": {append(both[:2:2], op(5, 6, swap, answer{file: 1, replaced: 2}), op(7, 8, action{verb: stat}, found)), false},
+		"with nothing":    {[]porcupine.Operation{op(1, 2, made, answer{}), op(3, 4, swap, answer{file: 1})}, false},
 		"refused, done":   {[]porcupine.Operation{op(1, 2, made, answer{kind: bb.Exists})}, false},
 	} {
 		if got := porcupine.CheckOperations(model, c.history); got != c.right {
@@ -178,7 +189,7 @@ func (c *client) play(ctx context.Context, operations int) {
 			a.from %= dirs
 		case create:
 			a.file = bb.FileID(c.lastFile.Add(1))
-		case rename:
+		case rename, exchange:
 			a.to, a.replace = (a.from+1+c.rnd.IntN(len(files{})-1))%len(files{}), c.rnd.IntN(2) == 0
 		}
 		c.record(ctx, a)
@@ -258,6 +269,10 @@ func (c *client) do(ctx context.Context, ns namespace.Tree, a action) (o answer,
 		var e bb.Entry
 		e, err = ns.Remove(ctx, dir, name, namespace.RemoveOptions{StoreOp: a.from%2 == 0})
 		o.file = e.File
+	case exchange:
+		toDir, to := c.place(a.to)
+		x, xerr := ns.Exchange(ctx, dir, name, toDir, to, namespace.ExchangeOptions{StoreOp: a.from%2 == 0})
+		o.file, o.replaced, err = x.Entry.File, x.Other.File, xerr
 	default:
 		var m namespace.Renamed
 		toDir, to := c.place(a.to)
@@ -335,7 +350,7 @@ func (r *run) disturb(ctx context.Context) {
 // history plays one history, and returns whether it is linearizable.
 func (c *cluster) history(seed uint64, operations int, restart func()) (porcupine.CheckResult, int) {
 	if c.verbs == nil {
-		c.verbs = []verb{create, create, rename, rename, remove, stat, stat, list}
+		c.verbs = []verb{create, create, rename, rename, exchange, exchange, remove, stat, stat, list}
 	}
 	r := &run{cluster: c, rnd: rand.New(rand.NewPCG(seed, 1)), began: time.Now()}
 	for i := range 3 {

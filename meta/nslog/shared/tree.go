@@ -211,6 +211,18 @@ func (t *Tree) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstD
 	return namespace.Renamed{Entry: a.Entry, Replaced: a.Replaced}, nil
 }
 
+// Exchange swaps the names of two files or directories.
+func (t *Tree) Exchange(ctx context.Context, dirA bb.DirID, nameA string, dirB bb.DirID, nameB string, o namespace.ExchangeOptions) (namespace.Exchanged, error) {
+	a, err := t.change(ctx, &calls.Call{Op: calls.OpExchange, Dir: dirA, Name: nameA, ToDir: dirB, ToName: nameB, Options: calls.CallOptions{StoreOp: o.StoreOp, From: o.From, To: o.To}})
+	if err == nil && a.Replaced == nil {
+		err = bb.E(bb.Internal, "exchange", nameA, "the answer has one entry alone")
+	}
+	if err != nil {
+		return namespace.Exchanged{}, err
+	}
+	return namespace.Exchanged{Entry: a.Entry, Other: *a.Replaced, Before: a.Yes}, nil
+}
+
 // Remove removes a file or an empty directory.
 func (t *Tree) Remove(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions) (bb.Entry, error) {
 	a, err := t.change(ctx, &calls.Call{Op: calls.OpRemove, Dir: parent, Name: name, Options: calls.CallOptions{StoreOp: o.StoreOp, Revision: o.Revision}})

@@ -584,6 +584,8 @@ type Options struct {
 	Replace       bool                   `protobuf:"varint,1,opt,name=replace,proto3" json:"replace,omitempty"`
 	StoreOp       bool                   `protobuf:"varint,2,opt,name=store_op,json=storeOp,proto3" json:"store_op,omitempty"`
 	Revision      uint64                 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	From          uint64                 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"` // the expected numbers of an exchange
+	To            uint64                 `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -635,6 +637,20 @@ func (x *Options) GetStoreOp() bool {
 func (x *Options) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
+	}
+	return 0
+}
+
+func (x *Options) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *Options) GetTo() uint64 {
+	if x != nil {
+		return x.To
 	}
 	return 0
 }
@@ -1194,11 +1210,13 @@ const file_meta_nslog_shared_callpb_call_proto_rawDesc = "" +
 	"\x03gid\x18\x02 \x01(\rR\x03gid\x12\x12\n" +
 	"\x04mode\x18\x03 \x01(\rR\x04mode\x12\x19\n" +
 	"\x05mtime\x18\x04 \x01(\x12H\x00R\x05mtime\x88\x01\x01B\b\n" +
-	"\x06_mtime\"Z\n" +
+	"\x06_mtime\"~\n" +
 	"\aOptions\x12\x18\n" +
 	"\areplace\x18\x01 \x01(\bR\areplace\x12\x19\n" +
 	"\bstore_op\x18\x02 \x01(\bR\astoreOp\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"f\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\x04R\x04from\x12\x0e\n" +
+	"\x02to\x18\x05 \x01(\x04R\x02to\"f\n" +
 	"\fRecordChange\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x1a\n" +

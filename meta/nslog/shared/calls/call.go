@@ -57,6 +57,7 @@ const (
 	OpConfirm
 	OpCommit  // of records
 	OpPutWith // an entry, and records
+	OpExchange
 )
 
 // Call is a daemon's request to the owner. The fields that count depend on Op.
@@ -88,11 +89,12 @@ type Directory struct {
 	MTime time.Time // of the root
 }
 
-// CallOptions are those of a rename or a removal.
+// CallOptions are those of a rename, an exchange or a removal.
 type CallOptions struct {
 	Replace  bool
 	StoreOp  bool
 	Revision uint64
+	From, To uint64 // the expected numbers of an exchange
 }
 
 // Status is whether an answer is the owner's.

@@ -50,7 +50,7 @@ func EncodeCall(c *Call) ([]byte, error) {
 		m.Directory = &callpb.Directory{Uid: d.UID, Gid: d.GID, Mode: uint32(d.Mode.Perm()), Mtime: kv.Nanos(d.MTime)}
 	}
 	if c.Options != (CallOptions{}) {
-		m.Options = &callpb.Options{Replace: c.Options.Replace, StoreOp: c.Options.StoreOp, Revision: c.Options.Revision}
+		m.Options = &callpb.Options{Replace: c.Options.Replace, StoreOp: c.Options.StoreOp, Revision: c.Options.Revision, From: c.Options.From, To: c.Options.To}
 	}
 	for i := range c.Changes {
 		change := &c.Changes[i]
@@ -106,7 +106,7 @@ func DecodeCall(b []byte) (*Call, error) {
 		c.Directory = Directory{namespace.Owner{UID: d.GetUid(), GID: d.GetGid(), Mode: fs.FileMode(d.GetMode()).Perm()}, kv.FromNanos(d.Mtime)}
 	}
 	if o := m.GetOptions(); o != nil {
-		c.Options = CallOptions{Replace: o.GetReplace(), StoreOp: o.GetStoreOp(), Revision: o.GetRevision()}
+		c.Options = CallOptions{Replace: o.GetReplace(), StoreOp: o.GetStoreOp(), Revision: o.GetRevision(), From: o.GetFrom(), To: o.GetTo()}
 	}
 	for _, change := range m.GetChanges() {
 		c.Changes = append(c.Changes, kv.Change{Key: change.GetKey(), Data: change.GetData(), Expected: change.GetExpected(), Check: change.GetCheck()})
