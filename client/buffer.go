@@ -324,6 +324,37 @@ func (b *Buffer) rename(ctx context.Context, m *wire.Rename) (err error) {
 	return bb.Wrap("rename", b.address(m.From), b.c.conn.Ask(ctx, wire.Type_TYPE_RENAME, m, nil))
 }
 
+// Exchange swaps the names of two files or directories, atomically. Neither may lie below the other (ErrInvalid).
+func (b *Buffer) Exchange(ctx context.Context, from, to string) error {
+	var err error
+	for pause := time.Millisecond; pause < time.Second; pause *= 2 {
+		var pair [2]Entry
+		for i, path := range []string{from, to} {
+			if pair[i], err = b.Stat(ctx, path); err != nil {
+				return err
+			}
+		}
+		// Busy: one of them was replaced since.
+		if err = b.ExchangeEntries(ctx, &pair[0], &pair[1]); KindOf(err) != ErrBusy || errors.Is(err, ErrUnknownOutcome) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return bb.Wrap("exchange", b.address(from), ctx.Err())
+		}
+	}
+	return err
+}
+
+// ExchangeEntries is Exchange of two entries that Stat has returned. If one of their names has another file or
+// directory by now, it is ErrBusy. If both have each other's names already, it is nil, so that an exchange
+// of unknown outcome can be repeated.
+func (b *Buffer) ExchangeEntries(ctx context.Context, from, to *Entry) error {
+	m := &wire.ExchangeNames{Buffer: b.name, From: from.Path, To: to.Path, FromId: from.id(), ToId: to.id()}
+	return bb.Wrap("exchange", b.address(from.Path), b.c.conn.Ask(ctx, wire.Type_TYPE_EXCHANGE, m, nil))
+}
+
 // Remove removes a file or an empty directory.
 func (b *Buffer) Remove(ctx context.Context, path string) error {
 	clean, err := bb.CheckPath("remove", b.name, path)

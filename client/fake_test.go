@@ -290,6 +290,8 @@ func fakeMessage(t wire.Type) proto.Message {
 		return new(wire.Mknod)
 	case wire.Type_TYPE_RENAME:
 		return new(wire.Rename)
+	case wire.Type_TYPE_EXCHANGE:
+		return new(wire.ExchangeNames)
 	case wire.Type_TYPE_REMOVE:
 		return new(wire.Remove)
 	case wire.Type_TYPE_OPEN:

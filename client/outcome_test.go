@@ -36,6 +36,9 @@ var changes = map[string]struct {
 	"noreplace": {wire.Type_TYPE_RENAME, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
 		return b.RenameNoReplace(ctx, "f", "g")
 	}},
+	"exchange": {wire.Type_TYPE_EXCHANGE, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
+		return b.ExchangeEntries(ctx, &client.Entry{Path: "f", Type: client.TypeFile, File: 1}, &client.Entry{Path: "d", Type: client.TypeDirectory, Dir: 2})
+	}},
 	"remove":    {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *client.Client, b *client.Buffer) error { return b.Remove(ctx, "f") }},
 	"removeall": {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *client.Client, b *client.Buffer) error { return b.RemoveAll(ctx, "f") }},
 	"removetree": {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {

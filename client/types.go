@@ -85,6 +85,7 @@ type Entry struct {
 	Name       string // its last name
 	Type       bb.EntryType
 	File       bb.FileID     // of a file
+	Dir        bb.DirID      // of a directory
 	Generation bb.Generation // of a file: the newest committed one
 	Size       int64         // bytes
 	Checksum   uint64        // CRC-64/NVME of the whole content, unless State is StateOpen
@@ -105,11 +106,19 @@ func (e *Entry) IsFile() bool { return e.Type == bb.TypeFile }
 // IsDir reports whether the entry is a directory.
 func (e *Entry) IsDir() bool { return e.Type == bb.TypeDirectory }
 
+// id is the number of the file or directory.
+func (e *Entry) id() uint64 {
+	if e.IsDir() {
+		return uint64(e.Dir)
+	}
+	return uint64(e.File)
+}
+
 // asEntry makes the entry of a path that a message stands for.
 func asEntry(path string, m *wire.Entry) Entry {
 	e := m.AsEntry()
 	return Entry{
-		Path: path, Name: e.Name, Type: e.Type, File: e.File, Generation: e.Generation,
+		Path: path, Name: e.Name, Type: e.Type, File: e.File, Dir: e.Dir, Generation: e.Generation,
 		Size: e.Size, Checksum: e.Checksum, State: State(m.State), Reason: e.Reason, Holders: e.Holders,
 		Mode: e.Mode, UID: e.UID, GID: e.GID, ModTime: e.MTime, Flushed: e.Flushed, Target: e.Target,
 	}

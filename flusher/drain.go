@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"forebay/flusher/why"
 	"forebay/internal/bb"
 )
 
@@ -327,7 +328,7 @@ func (e *entry) reason() error {
 		return e.err
 	}
 	return bb.E(bb.Unavailable, "flush", e.path, fmt.Sprintf("the store has not answered for %v", now.Sub(at).Round(time.Second))).
-		WithRemedy(lookAfterStore)
+		WithRemedy(why.LookAfterStore)
 }
 
 // look reports whether nothing is left to wait for, and returns a channel that is closed on a change.

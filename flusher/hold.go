@@ -12,8 +12,8 @@ import (
 
 // hold keeps flushes away from paths.
 type hold struct {
-	paths   []string
-	newName string // of a rename: suspects there are left to Held.Renamed
+	paths    []string
+	newNames []string // of a rename or an exchange: suspects there are left to Held.Renamed and Held.Exchanged
 }
 
 // concerns reports whether a flush under the path would collide: a file's own
@@ -44,7 +44,13 @@ func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (*He
 // new name stays there. Once something of a name is durable, it stays until something newer
 // replaces it. If the rename is carried out, Held.Renamed follows.
 func (f *Flusher) HoldRename(ctx context.Context, buffer, from, to string) (*Held, error) {
-	return f.hold(ctx, buffer, &hold{paths: []string{from, to}, newName: to})
+	return f.hold(ctx, buffer, &hold{paths: []string{from, to}, newNames: []string{to}})
+}
+
+// HoldExchange is Hold of the two names of an exchange. Objects that a Put may have left under them stay
+// there, as under the new name of a rename. If the exchange is carried out, Held.Exchanged follows.
+func (f *Flusher) HoldExchange(ctx context.Context, buffer, a, b string) (*Held, error) {
+	return f.hold(ctx, buffer, &hold{paths: []string{a, b}, newNames: []string{a, b}})
 }
 
 func (f *Flusher) hold(ctx context.Context, buffer string, h *hold) (*Held, error) {
@@ -146,10 +152,37 @@ type Held struct {
 // Renamed records that a file has got the new name of HoldRename, its object on the store, and the codec of its flushes.
 // Call it before Forget of the file that had the name, and before Apply.
 func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed, flushes string) {
+	h.Exchanged([2]storeop.Exchanged{{Dir: true}, {File: file, Flushed: flushed, Flushes: flushes}})
+}
+
+// Exchanged records that the two names of HoldExchange were exchanged. It has the files or directories that had them
+// before. Call it before Apply.
+func (h *Held) Exchanged(had [2]storeop.Exchanged) {
 	h.f.mu.Lock()
 	defer h.f.mu.Unlock()
 	q := h.q
-	object := q.objectName(h.h.newName)
+	codec := q.f.opts.Policy(q.buffer).Codec
+	var left [2]bool
+	for i, name := range h.h.newNames {
+		left[i] = q.takeSuspect(q.objectName(name))
+	}
+	for i, name := range h.h.newNames {
+		if !left[i] {
+			continue
+		}
+		switch storeop.FateOf(&had[i], &had[1-i], codec) {
+		case storeop.Moves:
+			q.leave(q.objectName(h.h.newNames[1-i]), had[i].File)
+		case storeop.Stays:
+			q.leave(q.objectName(name), had[1-i].File)
+		case storeop.Goes:
+			q.removeObject(q.objectName(name))
+		}
+	}
+}
+
+// takeSuspect forgets that an object may be there without a record, and reports whether it may.
+func (q *queue) takeSuspect(object string) bool {
 	_, left := q.orphans[object]
 	delete(q.orphans, object)
 	for e := range q.suspect {
@@ -158,16 +191,16 @@ func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed, flushes string) {
 			left = true
 		}
 	}
-	moved := q.entries[file]
-	switch named := flushes == q.f.opts.Policy(q.buffer).Codec; { // else its object has another name, as that of a link
-	case !left:
-	case named && flushed.Generation != 0 && flushed.Codec == flushes: // the store moves the file's object there
-	case named && flushed.Generation == 0 && moved != nil && moved.suspect == "": // the file's flush replaces it
-		q.setSuspect(moved, object)
-	case named && flushed.Generation == 0: // likewise, of a file that is open for writing
+	return left
+}
+
+// leave records that an object may be there without a record, under the name of a file whose flush replaces it. The
+// file may be open for writing.
+func (q *queue) leave(object string, file bb.FileID) {
+	if e := q.entries[file]; e != nil && e.suspect == "" {
+		q.setSuspect(e, object)
+	} else {
 		q.orphans[object] = struct{}{}
-	default:
-		q.removeObject(object)
 	}
 }
 
@@ -253,18 +286,23 @@ func (f *Flusher) lift(q *queue, h *hold) {
 // along. It reports whether there are any.
 func (q *queue) removeSuspects(h *hold) (some bool) {
 	for e := range q.suspect {
-		if h.concernsSuspect(e) && (h.newName == "" || e.suspect != q.objectName(h.newName)) {
+		if h.concernsSuspect(e) && !q.keeps(h, e.suspect) {
 			q.removeObject(e.suspect)
 			q.clearSuspect(e)
 			some = true
 		}
 	}
 	for object := range q.orphans {
-		if h.concerns(q.removal(object).Old) && (h.newName == "" || object != q.objectName(h.newName)) {
+		if h.concerns(q.removal(object).Old) && !q.keeps(h, object) {
 			q.removeObject(object)
 			delete(q.orphans, object)
 			some = true
 		}
 	}
 	return some
+}
+
+// keeps reports whether a hold leaves an object to what follows.
+func (q *queue) keeps(h *hold, object string) bool {
+	return slices.ContainsFunc(h.newNames, func(name string) bool { return object == q.objectName(name) })
 }

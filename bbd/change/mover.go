@@ -32,11 +32,11 @@ var (
 func (m Mover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
 	at, target := e.Place(), bb.Place{Dir: dir, Name: name}
 	if !m.Of().o.Owners.OwnedElsewhere(e) {
-		if err := m.Of().moveHere(ctx, at, target, idOfEntry(e)); bb.KindOf(err) != bb.Busy {
+		if err := m.Of().moveHere(ctx, at, target, namespace.IDOf(e)); bb.KindOf(err) != bb.Busy {
 			return err
 		}
 	}
-	return m.Of().renamePlace(ctx, access.Daemon(), at, target, idOfEntry(e), false)
+	return m.Of().renamePlace(ctx, access.Daemon(), at, target, namespace.IDOf(e), false)
 }
 
 // Merge moves many entries in a change, where the namespace can do that. Entries that are not this
@@ -132,7 +132,7 @@ func (b *Buffer) identifyBelow(dir bb.DirID, path string) {
 
 // Replace puts a file in the place of another one, at its owner.
 func (m Mover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
-	return m.Of().renamePlace(ctx, access.Daemon(), e.Place(), bb.Place{Dir: dir, Name: name}, idOfEntry(e), true)
+	return m.Of().renamePlace(ctx, access.Daemon(), e.Place(), bb.Place{Dir: dir, Name: name}, namespace.IDOf(e), true)
 }
 
 // Folded makes all daemons check the transaction's files again, since they were not flushed while they were hidden.
@@ -159,14 +159,14 @@ func (m Mover) Folded(ctx context.Context, id bb.TxnID) error {
 
 // Remove removes an entry, at its owner.
 func (m Mover) Remove(ctx context.Context, e *bb.Entry) error {
-	return m.Of().removePlace(ctx, access.Daemon(), e.Place(), expected{id: idOfEntry(e)})
+	return m.Of().removePlace(ctx, access.Daemon(), e.Place(), expected{id: namespace.IDOf(e)})
 }
 
 // RemoveUnchanged removes an entry that was found at a path, at its owner. It does so only if the
 // entry still lies there with the same generation and without a writer. If it is another one, or
 // elsewhere, it returns bb.NotFound.
 func (b *Buffer) RemoveUnchanged(ctx context.Context, path string, e *bb.Entry) error {
-	want := expected{id: idOfEntry(e), path: path}
+	want := expected{id: namespace.IDOf(e), path: path}
 	if !e.IsDir() {
 		want.generation = e.Generation
 	}
@@ -190,15 +190,7 @@ func (x *expected) fits(e *bb.Entry, path string) bool {
 	case x.generation != 0 && (x.generation != e.Generation || e.State() == bb.StateOpen):
 		return false
 	}
-	return x.id == idOfEntry(e)
-}
-
-// idOfEntry distinguishes an entry from another one of the same name.
-func idOfEntry(e *bb.Entry) uint64 {
-	if e.IsDir() {
-		return uint64(e.Dir)
-	}
-	return uint64(e.File)
+	return x.id == namespace.IDOf(e)
 }
 
 // RenamePlace gives an entry another place, for a transaction.
@@ -255,7 +247,7 @@ func (b *Buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint6
 func (b *Buffer) moveLocked(ctx context.Context, op string, at, target bb.Place, expect uint64) (e bb.Entry, err error) {
 	defer b.p.Files.Lock(at, target)()
 	e, err = b.p.Names.Lookup(ctx, at.Dir, at.Name)
-	if err == nil && idOfEntry(&e) != expect {
+	if err == nil && namespace.IDOf(&e) != expect {
 		err = bb.E(bb.NotFound, op, at.Name, "it has been replaced")
 	}
 	if err != nil {

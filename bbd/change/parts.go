@@ -24,8 +24,10 @@ import (
 // Names is the part of a buffer's namespace, with its transactions, that changes use.
 type Names interface {
 	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
+	LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
 	ListUnion(ctx context.Context, v txn.UnionDir, after string, limit int) (entries []bb.Entry, more bool, err error)
 	Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o namespace.RenameOptions) (namespace.Renamed, error)
+	Exchange(ctx context.Context, dirA bb.DirID, nameA string, dirB bb.DirID, nameB string, o namespace.ExchangeOptions) (namespace.Exchanged, error)
 	Remove(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions) (bb.Entry, error)
 	PathOf(ctx context.Context, dir bb.DirID) (string, error)
 	Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) error
@@ -42,6 +44,7 @@ type Log interface {
 type Flusher interface {
 	Hold(ctx context.Context, buffer string, paths ...string) (*flusher.Held, error)
 	HoldRename(ctx context.Context, buffer, from, to string) (*flusher.Held, error)
+	HoldExchange(ctx context.Context, buffer, a, b string) (*flusher.Held, error)
 	Forget(flusher.Key)
 }
 

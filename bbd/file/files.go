@@ -157,6 +157,23 @@ func (s *Files) Move(from, to bb.Place, path string) {
 	}
 }
 
+// Follow follows an exchange: a file has a place, whose former file has another one. It may be repeated. The open
+// files at both places are locked.
+func (s *Files) Follow(file bb.FileID, to bb.Place, path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.mu.byID[file]
+	if f == nil || f.at == to {
+		return
+	}
+	if s.mu.at[f.at] == f {
+		delete(s.mu.at, f.at)
+	}
+	f.at, f.path = to, path
+	f.entry.Revision = 0 // the next put looks it up again
+	s.mu.at[to] = f
+}
+
 // Clear takes all files out, of a buffer that was destroyed or set aside.
 func (s *Files) Clear() {
 	s.mu.Lock()

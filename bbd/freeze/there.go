@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 
+	"google.golang.org/protobuf/proto"
+
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
@@ -37,30 +39,42 @@ type Held struct {
 	nodes  sync.Map // bb.NodeID: those that hold
 }
 
-// holds reports whether a node got the request, and still holds.
-func (h *Held) holds(node bb.NodeID) bool {
+// Holds reports whether a node got the request, and still holds.
+func (h *Held) Holds(node bb.NodeID) bool {
 	_, ok := h.nodes.Load(node)
 	return ok
 }
 
 // There makes a request to hold of daemons, which lasts until Release is called.
 func There(ctx context.Context, c Cluster, nodes []bb.NodeID, m *wire.Hold) (*Held, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	h := &Held{cancel: cancel}
+	h := &Held{}
+	return h, h.ask(ctx, c, nodes, wire.Type_TYPE_HOLD, m, func(node bb.NodeID, err error) error {
+		if m, ok := c.Member(node); ok && (m.State == gossip.Starting || m.State == gossip.Leaving) {
+			return nil // it does not serve; it looks its paths up before it flushes, or is done
+		}
+		return err
+	})
+}
+
+// Follow makes a request to follow a file of its owner, which lasts until Release is called.
+func Follow(ctx context.Context, c Cluster, of bb.NodeID, m *wire.Follow) (*Held, error) {
+	h := &Held{}
+	return h, h.ask(ctx, c, []bb.NodeID{of}, wire.Type_TYPE_FOLLOW, m, func(_ bb.NodeID, err error) error { return err })
+}
+
+// ask makes a request of daemons. Absent returns the error for one that has no session. After an error nothing is held.
+func (h *Held) ask(ctx context.Context, c Cluster, nodes []bb.NodeID, typ wire.Type, m proto.Message, absent func(bb.NodeID, error) error) error {
+	ctx, h.cancel = context.WithCancel(ctx)
 	answers := make(chan error, len(nodes))
 	for _, node := range nodes {
 		h.ended.Go(func() {
 			s, err := c.Session(ctx, node, cluster.Who(access.Daemon()))
-			if m, ok := c.Member(node); err != nil && ok && (m.State == gossip.Starting || m.State == gossip.Leaving) {
-				answers <- nil // it does not serve; it looks its paths up before it flushes, or is done
-				return
-			}
 			if err != nil {
-				answers <- err
+				answers <- absent(node, err)
 				return
 			}
 			told := false
-			err = s.Stream(ctx, wire.Type_TYPE_HOLD, m, nil, func(peer.Answer) error {
+			err = s.Stream(ctx, typ, m, nil, func(peer.Answer) error {
 				if !told {
 					h.nodes.Store(node, true)
 					answers <- nil
@@ -77,10 +91,10 @@ func There(ctx context.Context, c Cluster, nodes []bb.NodeID, m *wire.Hold) (*He
 	for range nodes {
 		if err := <-answers; err != nil {
 			h.Release()
-			return nil, err
+			return err
 		}
 	}
-	return h, nil
+	return nil
 }
 
 // Release resumes the flushes, and returns when the daemons have received it.
@@ -125,7 +139,7 @@ func (f *Frozen) Intact() error {
 		return nil
 	}
 	for _, node := range f.c.Nodes(serves) {
-		if !f.others.holds(node) {
+		if !f.others.Holds(node) {
 			return (&bb.Error{
 				Kind: bb.Busy, Op: "freeze", Path: f.gate.address, Node: node, Err: errNotFrozen,
 			}).WithRemedy("try again")

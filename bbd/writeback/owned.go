@@ -2,6 +2,7 @@ package writeback
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"forebay/flusher/codec"
@@ -72,14 +73,27 @@ func (c Catalog) Ours(ctx context.Context, name string, op storeop.Op, objects [
 	if err != nil {
 		return nil, err
 	}
+	var judged []judgement // by their entries
 	for last := uint64(0); ; {
 		ops, err := b.names.StoreOps(ctx)
 		if err != nil {
 			return nil, err
 		}
+		// An entry that was looked up after an operation was noted may be another file's.
+		newer := newerThan(ops, last)
+		judged = slices.DeleteFunc(judged, func(j judgement) bool {
+			doubtful := slices.ContainsFunc(newer, func(op namespace.StoreOp) bool { return concerns(&op, j.now) })
+			if doubtful {
+				objects = append(objects, j.Object)
+			}
+			return doubtful
+		})
 		// An object without an entry may have been renamed between the two lookups. The
 		// operation of that is pending then.
-		if len(ops) == 0 || len(objects) == 0 || ops[len(ops)-1].Seq == last {
+		if len(objects) == 0 || len(newer) == 0 {
+			for _, j := range judged {
+				ours = append(ours, j.Owned)
+			}
 			return ours, nil
 		}
 		last = ops[len(ops)-1].Seq
@@ -92,19 +106,42 @@ func (c Catalog) Ours(ctx context.Context, name string, op storeop.Op, objects [
 		var unknown []string
 		for _, object := range objects {
 			o := owned{Owned: storeop.Owned{Object: object}, flushes: b.files.Spec().Codec}
-			if now := o.trace(ops); !o.any() {
-				if err := b.addEntry(ctx, now, &o); err != nil {
-					return nil, err
-				}
-			}
+			now := o.trace(ops)
 			if o.any() {
 				ours = append(ours, o.Owned)
+				continue
+			}
+			if err := b.addEntry(ctx, now, &o); err != nil {
+				return nil, err
+			}
+			if o.any() {
+				judged = append(judged, judgement{o.Owned, now})
 			} else {
 				unknown = append(unknown, object)
 			}
 		}
 		objects = unknown
 	}
+}
+
+// judgement is an object that is the buffer's by the entry of its present name.
+type judgement struct {
+	storeop.Owned
+	now string
+}
+
+// newerThan returns the operations that came after one.
+func newerThan(ops []namespace.StoreOp, last uint64) []namespace.StoreOp {
+	i := slices.IndexFunc(ops, func(op namespace.StoreOp) bool { return op.Seq > last })
+	if i < 0 {
+		return nil
+	}
+	return ops[i:]
+}
+
+// concerns reports whether an operation changes the object of a name.
+func concerns(op *namespace.StoreOp, name string) bool {
+	return slices.ContainsFunc(pathsOf(op), func(p string) bool { return bb.Within(name, p) || strings.HasPrefix(name, p) })
 }
 
 // addEntry adds the objects that an object's name stands for by the entry.

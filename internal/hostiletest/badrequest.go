@@ -18,7 +18,7 @@ var messages = map[wire.Type]proto.Message{
 	wire.Type_TYPE_HELLO: &wire.Hello{}, wire.Type_TYPE_CANCEL: &wire.Cancel{}, wire.Type_TYPE_PROVE: &wire.Prove{},
 	wire.Type_TYPE_STATUS: &wire.StatusRequest{}, wire.Type_TYPE_BUFFER_CREATE: &wire.Buffer{}, wire.Type_TYPE_BUFFER_GET: &wire.BufferName{},
 	wire.Type_TYPE_BUFFER_LIST: &wire.Empty{}, wire.Type_TYPE_STAT: &wire.PathRequest{}, wire.Type_TYPE_LIST: &wire.ListRequest{},
-	wire.Type_TYPE_MKDIR: &wire.Mkdir{}, wire.Type_TYPE_RENAME: &wire.Rename{}, wire.Type_TYPE_REMOVE: &wire.Remove{},
+	wire.Type_TYPE_MKDIR: &wire.Mkdir{}, wire.Type_TYPE_RENAME: &wire.Rename{}, wire.Type_TYPE_EXCHANGE: &wire.ExchangeNames{}, wire.Type_TYPE_REMOVE: &wire.Remove{},
 	wire.Type_TYPE_SETATTR: &wire.SetAttr{}, wire.Type_TYPE_SET_XATTR: &wire.SetXattr{}, wire.Type_TYPE_XATTRS: &wire.PathRequest{}, wire.Type_TYPE_LOST: &wire.BufferName{}, wire.Type_TYPE_OPEN: &wire.Open{},
 	wire.Type_TYPE_COMMIT: &wire.Commit{}, wire.Type_TYPE_EXTENTS: &wire.ExtentsRequest{}, wire.Type_TYPE_CLOSE: &wire.Close{},
 	wire.Type_TYPE_UNPIN: &wire.Unpin{}, wire.Type_TYPE_LEASE: &wire.LeaseRequest{}, wire.Type_TYPE_RETURN: &wire.ReturnLease{},

@@ -73,6 +73,7 @@ const (
 	Type_TYPE_MKNOD          Type = 27 // Mknod → Entry
 	Type_TYPE_SET_XATTR      Type = 28 // SetXattr → Empty
 	Type_TYPE_XATTRS         Type = 29 // PathRequest → Xattrs
+	Type_TYPE_EXCHANGE       Type = 19 // ExchangeNames → Empty
 	Type_TYPE_OPEN           Type = 30 // Open → Opened
 	Type_TYPE_COMMIT         Type = 31 // Commit → Committed
 	Type_TYPE_EXTENTS        Type = 32 // ExtentsRequest → Extents
@@ -115,6 +116,7 @@ const (
 	Type_TYPE_PLACE_RENAME Type = 65 // PlaceRename → Empty: of a transaction's file, by the file's owner
 	Type_TYPE_PLACE_REMOVE Type = 66 // PlaceRemove → Empty
 	Type_TYPE_NAMES        Type = 67 // Names → NamesReply: to the owner of a namespace's log
+	Type_TYPE_FOLLOW       Type = 68 // Follow → Empty (MORE), and an Empty when it was cancelled: the file rests in between
 )
 
 // Enum value maps for Type.
@@ -142,6 +144,7 @@ var (
 		27: "TYPE_MKNOD",
 		28: "TYPE_SET_XATTR",
 		29: "TYPE_XATTRS",
+		19: "TYPE_EXCHANGE",
 		30: "TYPE_OPEN",
 		31: "TYPE_COMMIT",
 		32: "TYPE_EXTENTS",
@@ -183,6 +186,7 @@ var (
 		65: "TYPE_PLACE_RENAME",
 		66: "TYPE_PLACE_REMOVE",
 		67: "TYPE_NAMES",
+		68: "TYPE_FOLLOW",
 	}
 	Type_value = map[string]int32{
 		"TYPE_UNSPECIFIED":    0,
@@ -207,6 +211,7 @@ var (
 		"TYPE_MKNOD":          27,
 		"TYPE_SET_XATTR":      28,
 		"TYPE_XATTRS":         29,
+		"TYPE_EXCHANGE":       19,
 		"TYPE_OPEN":           30,
 		"TYPE_COMMIT":         31,
 		"TYPE_EXTENTS":        32,
@@ -248,6 +253,7 @@ var (
 		"TYPE_PLACE_RENAME":   65,
 		"TYPE_PLACE_REMOVE":   66,
 		"TYPE_NAMES":          67,
+		"TYPE_FOLLOW":         68,
 	}
 )
 
@@ -2498,6 +2504,85 @@ func (x *Rename) GetNoReplace() bool {
 	return false
 }
 
+// ExchangeNames swaps two names, each of a file or a directory, neither below the other. Their entries are told
+// from others of their names by their numbers (Entry.file, or Entry.dir), so that the same request is not
+// carried out twice.
+type ExchangeNames struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	From          string                 `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	To            string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	FromId        uint64                 `protobuf:"varint,4,opt,name=from_id,json=fromId,proto3" json:"from_id,omitempty"`
+	ToId          uint64                 `protobuf:"varint,5,opt,name=to_id,json=toId,proto3" json:"to_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExchangeNames) Reset() {
+	*x = ExchangeNames{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExchangeNames) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExchangeNames) ProtoMessage() {}
+
+func (x *ExchangeNames) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExchangeNames.ProtoReflect.Descriptor instead.
+func (*ExchangeNames) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ExchangeNames) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *ExchangeNames) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *ExchangeNames) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *ExchangeNames) GetFromId() uint64 {
+	if x != nil {
+		return x.FromId
+	}
+	return 0
+}
+
+func (x *ExchangeNames) GetToId() uint64 {
+	if x != nil {
+		return x.ToId
+	}
+	return 0
+}
+
 // Remove of a tree removes page entries and answers Removed; 0: all of them, and Empty. Daemons
 // without pages remove all: their Empty is a Removed without more.
 type Remove struct {
@@ -2512,7 +2597,7 @@ type Remove struct {
 
 func (x *Remove) Reset() {
 	*x = Remove{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[28]
+	mi := &file_internal_wire_forebay_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2609,7 @@ func (x *Remove) String() string {
 func (*Remove) ProtoMessage() {}
 
 func (x *Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[28]
+	mi := &file_internal_wire_forebay_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2622,7 @@ func (x *Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remove.ProtoReflect.Descriptor instead.
 func (*Remove) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{28}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Remove) GetBuffer() string {
@@ -2579,7 +2664,7 @@ type Removed struct {
 
 func (x *Removed) Reset() {
 	*x = Removed{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[29]
+	mi := &file_internal_wire_forebay_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2676,7 @@ func (x *Removed) String() string {
 func (*Removed) ProtoMessage() {}
 
 func (x *Removed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[29]
+	mi := &file_internal_wire_forebay_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2689,7 @@ func (x *Removed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removed.ProtoReflect.Descriptor instead.
 func (*Removed) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{29}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Removed) GetFiles() int64 {
@@ -2642,7 +2727,7 @@ type SetAttr struct {
 
 func (x *SetAttr) Reset() {
 	*x = SetAttr{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[30]
+	mi := &file_internal_wire_forebay_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2654,7 +2739,7 @@ func (x *SetAttr) String() string {
 func (*SetAttr) ProtoMessage() {}
 
 func (x *SetAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[30]
+	mi := &file_internal_wire_forebay_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2667,7 +2752,7 @@ func (x *SetAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAttr.ProtoReflect.Descriptor instead.
 func (*SetAttr) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{30}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetAttr) GetBuffer() string {
@@ -2726,7 +2811,7 @@ type SetXattr struct {
 
 func (x *SetXattr) Reset() {
 	*x = SetXattr{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	mi := &file_internal_wire_forebay_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2738,7 +2823,7 @@ func (x *SetXattr) String() string {
 func (*SetXattr) ProtoMessage() {}
 
 func (x *SetXattr) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	mi := &file_internal_wire_forebay_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2751,7 +2836,7 @@ func (x *SetXattr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetXattr.ProtoReflect.Descriptor instead.
 func (*SetXattr) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{31}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SetXattr) GetBuffer() string {
@@ -2800,7 +2885,7 @@ type Xattrs struct {
 
 func (x *Xattrs) Reset() {
 	*x = Xattrs{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	mi := &file_internal_wire_forebay_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2812,7 +2897,7 @@ func (x *Xattrs) String() string {
 func (*Xattrs) ProtoMessage() {}
 
 func (x *Xattrs) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	mi := &file_internal_wire_forebay_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2825,7 +2910,7 @@ func (x *Xattrs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Xattrs.ProtoReflect.Descriptor instead.
 func (*Xattrs) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{32}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Xattrs) GetXattrs() []*Xattr {
@@ -2853,7 +2938,7 @@ type Xattr struct {
 
 func (x *Xattr) Reset() {
 	*x = Xattr{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	mi := &file_internal_wire_forebay_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2865,7 +2950,7 @@ func (x *Xattr) String() string {
 func (*Xattr) ProtoMessage() {}
 
 func (x *Xattr) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	mi := &file_internal_wire_forebay_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2878,7 +2963,7 @@ func (x *Xattr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Xattr.ProtoReflect.Descriptor instead.
 func (*Xattr) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{33}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Xattr) GetName() []byte {
@@ -2933,7 +3018,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[34]
+	mi := &file_internal_wire_forebay_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2945,7 +3030,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[34]
+	mi := &file_internal_wire_forebay_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2958,7 +3043,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{34}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Open) GetHandle() uint64 {
@@ -3094,7 +3179,7 @@ type Opened struct {
 
 func (x *Opened) Reset() {
 	*x = Opened{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[35]
+	mi := &file_internal_wire_forebay_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +3191,7 @@ func (x *Opened) String() string {
 func (*Opened) ProtoMessage() {}
 
 func (x *Opened) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[35]
+	mi := &file_internal_wire_forebay_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +3204,7 @@ func (x *Opened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Opened.ProtoReflect.Descriptor instead.
 func (*Opened) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{35}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Opened) GetEntry() *Entry {
@@ -3180,7 +3265,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[36]
+	mi := &file_internal_wire_forebay_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3192,7 +3277,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[36]
+	mi := &file_internal_wire_forebay_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3205,7 +3290,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{36}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LeaseRequest) GetBuffer() string {
@@ -3265,7 +3350,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[37]
+	mi := &file_internal_wire_forebay_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +3362,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[37]
+	mi := &file_internal_wire_forebay_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +3375,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{37}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Lease) GetId() uint64 {
@@ -3351,7 +3436,7 @@ type ReturnLease struct {
 
 func (x *ReturnLease) Reset() {
 	*x = ReturnLease{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[38]
+	mi := &file_internal_wire_forebay_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3363,7 +3448,7 @@ func (x *ReturnLease) String() string {
 func (*ReturnLease) ProtoMessage() {}
 
 func (x *ReturnLease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[38]
+	mi := &file_internal_wire_forebay_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3376,7 +3461,7 @@ func (x *ReturnLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReturnLease.ProtoReflect.Descriptor instead.
 func (*ReturnLease) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{38}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReturnLease) GetId() uint64 {
@@ -3398,7 +3483,7 @@ type Region struct {
 
 func (x *Region) Reset() {
 	*x = Region{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[39]
+	mi := &file_internal_wire_forebay_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3495,7 @@ func (x *Region) String() string {
 func (*Region) ProtoMessage() {}
 
 func (x *Region) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[39]
+	mi := &file_internal_wire_forebay_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3508,7 @@ func (x *Region) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Region.ProtoReflect.Descriptor instead.
 func (*Region) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{39}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Region) GetId() uint64 {
@@ -3471,7 +3556,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[40]
+	mi := &file_internal_wire_forebay_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3483,7 +3568,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[40]
+	mi := &file_internal_wire_forebay_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3496,7 +3581,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{40}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Commit) GetHandle() uint64 {
@@ -3568,7 +3653,7 @@ type NewExtent struct {
 
 func (x *NewExtent) Reset() {
 	*x = NewExtent{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[41]
+	mi := &file_internal_wire_forebay_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3580,7 +3665,7 @@ func (x *NewExtent) String() string {
 func (*NewExtent) ProtoMessage() {}
 
 func (x *NewExtent) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[41]
+	mi := &file_internal_wire_forebay_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3593,7 +3678,7 @@ func (x *NewExtent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewExtent.ProtoReflect.Descriptor instead.
 func (*NewExtent) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{41}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *NewExtent) GetFileOffset() int64 {
@@ -3643,7 +3728,7 @@ type Committed struct {
 
 func (x *Committed) Reset() {
 	*x = Committed{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[42]
+	mi := &file_internal_wire_forebay_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3655,7 +3740,7 @@ func (x *Committed) String() string {
 func (*Committed) ProtoMessage() {}
 
 func (x *Committed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[42]
+	mi := &file_internal_wire_forebay_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3668,7 +3753,7 @@ func (x *Committed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Committed.ProtoReflect.Descriptor instead.
 func (*Committed) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{42}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Committed) GetSize() int64 {
@@ -3715,7 +3800,7 @@ type ExtentsRequest struct {
 
 func (x *ExtentsRequest) Reset() {
 	*x = ExtentsRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[43]
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3727,7 +3812,7 @@ func (x *ExtentsRequest) String() string {
 func (*ExtentsRequest) ProtoMessage() {}
 
 func (x *ExtentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[43]
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3740,7 +3825,7 @@ func (x *ExtentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentsRequest.ProtoReflect.Descriptor instead.
 func (*ExtentsRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{43}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ExtentsRequest) GetHandle() uint64 {
@@ -3791,7 +3876,7 @@ type Extents struct {
 
 func (x *Extents) Reset() {
 	*x = Extents{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3803,7 +3888,7 @@ func (x *Extents) String() string {
 func (*Extents) ProtoMessage() {}
 
 func (x *Extents) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3816,7 +3901,7 @@ func (x *Extents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extents.ProtoReflect.Descriptor instead.
 func (*Extents) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{44}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Extents) GetPin() uint64 {
@@ -3869,7 +3954,7 @@ type Extent struct {
 
 func (x *Extent) Reset() {
 	*x = Extent{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3881,7 +3966,7 @@ func (x *Extent) String() string {
 func (*Extent) ProtoMessage() {}
 
 func (x *Extent) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3894,7 +3979,7 @@ func (x *Extent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extent.ProtoReflect.Descriptor instead.
 func (*Extent) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{45}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Extent) GetFileOffset() int64 {
@@ -3955,7 +4040,7 @@ type Unpin struct {
 
 func (x *Unpin) Reset() {
 	*x = Unpin{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3967,7 +4052,7 @@ func (x *Unpin) String() string {
 func (*Unpin) ProtoMessage() {}
 
 func (x *Unpin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3980,7 +4065,7 @@ func (x *Unpin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
 func (*Unpin) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{46}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Unpin) GetPins() []uint64 {
@@ -3999,7 +4084,7 @@ type Close struct {
 
 func (x *Close) Reset() {
 	*x = Close{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4011,7 +4096,7 @@ func (x *Close) String() string {
 func (*Close) ProtoMessage() {}
 
 func (x *Close) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4024,7 +4109,7 @@ func (x *Close) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Close.ProtoReflect.Descriptor instead.
 func (*Close) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Close) GetHandle() uint64 {
@@ -4048,7 +4133,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4060,7 +4145,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4073,7 +4158,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Drain) GetBuffer() string {
@@ -4133,7 +4218,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4145,7 +4230,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4158,7 +4243,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Stage) GetBuffer() string {
@@ -4213,7 +4298,7 @@ type Verify struct {
 
 func (x *Verify) Reset() {
 	*x = Verify{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4225,7 +4310,7 @@ func (x *Verify) String() string {
 func (*Verify) ProtoMessage() {}
 
 func (x *Verify) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4238,7 +4323,7 @@ func (x *Verify) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verify.ProtoReflect.Descriptor instead.
 func (*Verify) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Verify) GetUrl() string {
@@ -4284,7 +4369,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4296,7 +4381,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4309,7 +4394,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Progress) GetFilesTotal() int64 {
@@ -4464,7 +4549,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4476,7 +4561,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4489,7 +4574,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Failure) GetPath() string {
@@ -4531,7 +4616,7 @@ type JobRequest struct {
 
 func (x *JobRequest) Reset() {
 	*x = JobRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4543,7 +4628,7 @@ func (x *JobRequest) String() string {
 func (*JobRequest) ProtoMessage() {}
 
 func (x *JobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4556,7 +4641,7 @@ func (x *JobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRequest.ProtoReflect.Descriptor instead.
 func (*JobRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *JobRequest) GetId() string {
@@ -4584,7 +4669,7 @@ type JobReply struct {
 
 func (x *JobReply) Reset() {
 	*x = JobReply{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4596,7 +4681,7 @@ func (x *JobReply) String() string {
 func (*JobReply) ProtoMessage() {}
 
 func (x *JobReply) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4609,7 +4694,7 @@ func (x *JobReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobReply.ProtoReflect.Descriptor instead.
 func (*JobReply) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *JobReply) GetJson() []byte {
@@ -4646,7 +4731,7 @@ type Lifetime struct {
 
 func (x *Lifetime) Reset() {
 	*x = Lifetime{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4658,7 +4743,7 @@ func (x *Lifetime) String() string {
 func (*Lifetime) ProtoMessage() {}
 
 func (x *Lifetime) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4671,7 +4756,7 @@ func (x *Lifetime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetime.ProtoReflect.Descriptor instead.
 func (*Lifetime) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Lifetime) GetJson() []byte {
@@ -4708,7 +4793,7 @@ type SupersededSteps struct {
 
 func (x *SupersededSteps) Reset() {
 	*x = SupersededSteps{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4720,7 +4805,7 @@ func (x *SupersededSteps) String() string {
 func (*SupersededSteps) ProtoMessage() {}
 
 func (x *SupersededSteps) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4733,7 +4818,7 @@ func (x *SupersededSteps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupersededSteps.ProtoReflect.Descriptor instead.
 func (*SupersededSteps) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SupersededSteps) GetBuffer() string {
@@ -4783,7 +4868,7 @@ type SupersededStep struct {
 
 func (x *SupersededStep) Reset() {
 	*x = SupersededStep{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4795,7 +4880,7 @@ func (x *SupersededStep) String() string {
 func (*SupersededStep) ProtoMessage() {}
 
 func (x *SupersededStep) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4808,7 +4893,7 @@ func (x *SupersededStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupersededStep.ProtoReflect.Descriptor instead.
 func (*SupersededStep) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SupersededStep) GetStep() string {
@@ -4851,7 +4936,7 @@ type DroppedFiles struct {
 
 func (x *DroppedFiles) Reset() {
 	*x = DroppedFiles{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4863,7 +4948,7 @@ func (x *DroppedFiles) String() string {
 func (*DroppedFiles) ProtoMessage() {}
 
 func (x *DroppedFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4876,7 +4961,7 @@ func (x *DroppedFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DroppedFiles.ProtoReflect.Descriptor instead.
 func (*DroppedFiles) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DroppedFiles) GetNode() string {
@@ -4915,7 +5000,7 @@ type LifetimeOpen struct {
 
 func (x *LifetimeOpen) Reset() {
 	*x = LifetimeOpen{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[59]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4927,7 +5012,7 @@ func (x *LifetimeOpen) String() string {
 func (*LifetimeOpen) ProtoMessage() {}
 
 func (x *LifetimeOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[59]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4940,7 +5025,7 @@ func (x *LifetimeOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeOpen.ProtoReflect.Descriptor instead.
 func (*LifetimeOpen) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{59}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *LifetimeOpen) GetJson() []byte {
@@ -4989,7 +5074,7 @@ type LifetimeLeave struct {
 
 func (x *LifetimeLeave) Reset() {
 	*x = LifetimeLeave{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[60]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5001,7 +5086,7 @@ func (x *LifetimeLeave) String() string {
 func (*LifetimeLeave) ProtoMessage() {}
 
 func (x *LifetimeLeave) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[60]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5014,7 +5099,7 @@ func (x *LifetimeLeave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeLeave.ProtoReflect.Descriptor instead.
 func (*LifetimeLeave) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{60}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *LifetimeLeave) GetKey() string {
@@ -5050,7 +5135,7 @@ type LifetimeEnd struct {
 
 func (x *LifetimeEnd) Reset() {
 	*x = LifetimeEnd{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[61]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5062,7 +5147,7 @@ func (x *LifetimeEnd) String() string {
 func (*LifetimeEnd) ProtoMessage() {}
 
 func (x *LifetimeEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[61]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5075,7 +5160,7 @@ func (x *LifetimeEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeEnd.ProtoReflect.Descriptor instead.
 func (*LifetimeEnd) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{61}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *LifetimeEnd) GetKey() string {
@@ -5118,7 +5203,7 @@ type LifetimeDue struct {
 
 func (x *LifetimeDue) Reset() {
 	*x = LifetimeDue{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[62]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5130,7 +5215,7 @@ func (x *LifetimeDue) String() string {
 func (*LifetimeDue) ProtoMessage() {}
 
 func (x *LifetimeDue) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[62]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5143,7 +5228,7 @@ func (x *LifetimeDue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeDue.ProtoReflect.Descriptor instead.
 func (*LifetimeDue) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{62}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *LifetimeDue) GetKey() string {
@@ -5177,7 +5262,7 @@ type Lifetimes struct {
 
 func (x *Lifetimes) Reset() {
 	*x = Lifetimes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[63]
+	mi := &file_internal_wire_forebay_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5189,7 +5274,7 @@ func (x *Lifetimes) String() string {
 func (*Lifetimes) ProtoMessage() {}
 
 func (x *Lifetimes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[63]
+	mi := &file_internal_wire_forebay_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5202,7 +5287,7 @@ func (x *Lifetimes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetimes.ProtoReflect.Descriptor instead.
 func (*Lifetimes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{63}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Lifetimes) GetKey() string {
@@ -5244,7 +5329,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[64]
+	mi := &file_internal_wire_forebay_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5256,7 +5341,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[64]
+	mi := &file_internal_wire_forebay_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5269,7 +5354,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{64}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Txn) GetBuffer() string {
@@ -5379,7 +5464,7 @@ type Txns struct {
 
 func (x *Txns) Reset() {
 	*x = Txns{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[65]
+	mi := &file_internal_wire_forebay_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5391,7 +5476,7 @@ func (x *Txns) String() string {
 func (*Txns) ProtoMessage() {}
 
 func (x *Txns) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[65]
+	mi := &file_internal_wire_forebay_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5404,7 +5489,7 @@ func (x *Txns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txns.ProtoReflect.Descriptor instead.
 func (*Txns) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{65}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Txns) GetTxns() []*Txn {
@@ -5428,7 +5513,7 @@ type TxnBegin struct {
 
 func (x *TxnBegin) Reset() {
 	*x = TxnBegin{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[66]
+	mi := &file_internal_wire_forebay_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5440,7 +5525,7 @@ func (x *TxnBegin) String() string {
 func (*TxnBegin) ProtoMessage() {}
 
 func (x *TxnBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[66]
+	mi := &file_internal_wire_forebay_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5453,7 +5538,7 @@ func (x *TxnBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnBegin.ProtoReflect.Descriptor instead.
 func (*TxnBegin) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{66}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TxnBegin) GetBuffer() string {
@@ -5494,7 +5579,7 @@ type TxnName struct {
 
 func (x *TxnName) Reset() {
 	*x = TxnName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[67]
+	mi := &file_internal_wire_forebay_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5506,7 +5591,7 @@ func (x *TxnName) String() string {
 func (*TxnName) ProtoMessage() {}
 
 func (x *TxnName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[67]
+	mi := &file_internal_wire_forebay_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5519,7 +5604,7 @@ func (x *TxnName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnName.ProtoReflect.Descriptor instead.
 func (*TxnName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{67}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *TxnName) GetBuffer() string {
@@ -5549,7 +5634,7 @@ type TxnAdopt struct {
 
 func (x *TxnAdopt) Reset() {
 	*x = TxnAdopt{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[68]
+	mi := &file_internal_wire_forebay_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5561,7 +5646,7 @@ func (x *TxnAdopt) String() string {
 func (*TxnAdopt) ProtoMessage() {}
 
 func (x *TxnAdopt) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[68]
+	mi := &file_internal_wire_forebay_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5574,7 +5659,7 @@ func (x *TxnAdopt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnAdopt.ProtoReflect.Descriptor instead.
 func (*TxnAdopt) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{68}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *TxnAdopt) GetBuffer() string {
@@ -5614,7 +5699,7 @@ type TxnAdopted struct {
 
 func (x *TxnAdopted) Reset() {
 	*x = TxnAdopted{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[69]
+	mi := &file_internal_wire_forebay_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5626,7 +5711,7 @@ func (x *TxnAdopted) String() string {
 func (*TxnAdopted) ProtoMessage() {}
 
 func (x *TxnAdopted) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[69]
+	mi := &file_internal_wire_forebay_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5639,7 +5724,7 @@ func (x *TxnAdopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnAdopted.ProtoReflect.Descriptor instead.
 func (*TxnAdopted) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{69}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *TxnAdopted) GetWinner() string {
@@ -5663,7 +5748,7 @@ type TxnCommit struct {
 
 func (x *TxnCommit) Reset() {
 	*x = TxnCommit{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[70]
+	mi := &file_internal_wire_forebay_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5675,7 +5760,7 @@ func (x *TxnCommit) String() string {
 func (*TxnCommit) ProtoMessage() {}
 
 func (x *TxnCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[70]
+	mi := &file_internal_wire_forebay_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5688,7 +5773,7 @@ func (x *TxnCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnCommit.ProtoReflect.Descriptor instead.
 func (*TxnCommit) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{70}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *TxnCommit) GetBuffer() string {
@@ -5729,7 +5814,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[71]
+	mi := &file_internal_wire_forebay_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5741,7 +5826,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[71]
+	mi := &file_internal_wire_forebay_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5754,7 +5839,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{71}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Nodes) GetNodes() []*Node {
@@ -5789,7 +5874,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[72]
+	mi := &file_internal_wire_forebay_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5801,7 +5886,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[72]
+	mi := &file_internal_wire_forebay_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5814,7 +5899,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{72}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Node) GetName() string {
@@ -5945,7 +6030,7 @@ type NodeName struct {
 
 func (x *NodeName) Reset() {
 	*x = NodeName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[73]
+	mi := &file_internal_wire_forebay_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5957,7 +6042,7 @@ func (x *NodeName) String() string {
 func (*NodeName) ProtoMessage() {}
 
 func (x *NodeName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[73]
+	mi := &file_internal_wire_forebay_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5970,7 +6055,7 @@ func (x *NodeName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeName.ProtoReflect.Descriptor instead.
 func (*NodeName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{73}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *NodeName) GetName() string {
@@ -5991,7 +6076,7 @@ type NodeDrain struct {
 
 func (x *NodeDrain) Reset() {
 	*x = NodeDrain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[74]
+	mi := &file_internal_wire_forebay_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6003,7 +6088,7 @@ func (x *NodeDrain) String() string {
 func (*NodeDrain) ProtoMessage() {}
 
 func (x *NodeDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[74]
+	mi := &file_internal_wire_forebay_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6016,7 +6101,7 @@ func (x *NodeDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDrain.ProtoReflect.Descriptor instead.
 func (*NodeDrain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{74}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *NodeDrain) GetName() string {
@@ -6052,7 +6137,7 @@ type NodeForgotten struct {
 
 func (x *NodeForgotten) Reset() {
 	*x = NodeForgotten{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[75]
+	mi := &file_internal_wire_forebay_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6064,7 +6149,7 @@ func (x *NodeForgotten) String() string {
 func (*NodeForgotten) ProtoMessage() {}
 
 func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[75]
+	mi := &file_internal_wire_forebay_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6077,7 +6162,7 @@ func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeForgotten.ProtoReflect.Descriptor instead.
 func (*NodeForgotten) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{75}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *NodeForgotten) GetLost() []*Entry {
@@ -6119,7 +6204,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[76]
+	mi := &file_internal_wire_forebay_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6131,7 +6216,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[76]
+	mi := &file_internal_wire_forebay_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6144,7 +6229,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{76}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *TokenRequest) GetBuffer() string {
@@ -6171,7 +6256,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[77]
+	mi := &file_internal_wire_forebay_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6183,7 +6268,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[77]
+	mi := &file_internal_wire_forebay_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6196,7 +6281,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{77}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Token) GetToken() []byte {
@@ -6227,7 +6312,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[78]
+	mi := &file_internal_wire_forebay_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6239,7 +6324,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[78]
+	mi := &file_internal_wire_forebay_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6252,7 +6337,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{78}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Hold) GetBuffer() string {
@@ -6292,7 +6377,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[79]
+	mi := &file_internal_wire_forebay_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6304,7 +6389,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[79]
+	mi := &file_internal_wire_forebay_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6317,7 +6402,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{79}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Take) GetBuffer() string {
@@ -6375,7 +6460,7 @@ type Recheck struct {
 
 func (x *Recheck) Reset() {
 	*x = Recheck{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[80]
+	mi := &file_internal_wire_forebay_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6387,7 +6472,7 @@ func (x *Recheck) String() string {
 func (*Recheck) ProtoMessage() {}
 
 func (x *Recheck) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[80]
+	mi := &file_internal_wire_forebay_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6400,7 +6485,7 @@ func (x *Recheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recheck.ProtoReflect.Descriptor instead.
 func (*Recheck) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{80}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Recheck) GetBuffer() string {
@@ -6436,7 +6521,7 @@ type Names struct {
 
 func (x *Names) Reset() {
 	*x = Names{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[81]
+	mi := &file_internal_wire_forebay_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6448,7 +6533,7 @@ func (x *Names) String() string {
 func (*Names) ProtoMessage() {}
 
 func (x *Names) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[81]
+	mi := &file_internal_wire_forebay_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6461,7 +6546,7 @@ func (x *Names) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Names.ProtoReflect.Descriptor instead.
 func (*Names) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{81}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Names) GetBuffer() string {
@@ -6487,7 +6572,7 @@ type NamesReply struct {
 
 func (x *NamesReply) Reset() {
 	*x = NamesReply{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[82]
+	mi := &file_internal_wire_forebay_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6499,7 +6584,7 @@ func (x *NamesReply) String() string {
 func (*NamesReply) ProtoMessage() {}
 
 func (x *NamesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[82]
+	mi := &file_internal_wire_forebay_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6512,7 +6597,7 @@ func (x *NamesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesReply.ProtoReflect.Descriptor instead.
 func (*NamesReply) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{82}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *NamesReply) GetAnswer() []byte {
@@ -6539,7 +6624,7 @@ type PlaceRename struct {
 
 func (x *PlaceRename) Reset() {
 	*x = PlaceRename{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[83]
+	mi := &file_internal_wire_forebay_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6551,7 +6636,7 @@ func (x *PlaceRename) String() string {
 func (*PlaceRename) ProtoMessage() {}
 
 func (x *PlaceRename) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[83]
+	mi := &file_internal_wire_forebay_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6564,7 +6649,7 @@ func (x *PlaceRename) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRename.ProtoReflect.Descriptor instead.
 func (*PlaceRename) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{83}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *PlaceRename) GetBuffer() string {
@@ -6630,7 +6715,7 @@ type PlaceRemove struct {
 
 func (x *PlaceRemove) Reset() {
 	*x = PlaceRemove{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[84]
+	mi := &file_internal_wire_forebay_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6642,7 +6727,7 @@ func (x *PlaceRemove) String() string {
 func (*PlaceRemove) ProtoMessage() {}
 
 func (x *PlaceRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[84]
+	mi := &file_internal_wire_forebay_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6655,7 +6740,7 @@ func (x *PlaceRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRemove.ProtoReflect.Descriptor instead.
 func (*PlaceRemove) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{84}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *PlaceRemove) GetBuffer() string {
@@ -6700,6 +6785,92 @@ func (x *PlaceRemove) GetPath() string {
 	return ""
 }
 
+// Follow has the owner of a file let it rest, while another daemon exchanges its name with one that is not the
+// owner's, and follow it to its new place if that is where it is when the request ends.
+type Follow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	File          uint64                 `protobuf:"varint,2,opt,name=file,proto3" json:"file,omitempty"`
+	Dir           uint64                 `protobuf:"varint,3,opt,name=dir,proto3" json:"dir,omitempty"` // its place before
+	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	ToDir         uint64                 `protobuf:"varint,5,opt,name=to_dir,json=toDir,proto3" json:"to_dir,omitempty"`
+	ToName        string                 `protobuf:"bytes,6,opt,name=to_name,json=toName,proto3" json:"to_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Follow) Reset() {
+	*x = Follow{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Follow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Follow) ProtoMessage() {}
+
+func (x *Follow) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Follow.ProtoReflect.Descriptor instead.
+func (*Follow) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *Follow) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *Follow) GetFile() uint64 {
+	if x != nil {
+		return x.File
+	}
+	return 0
+}
+
+func (x *Follow) GetDir() uint64 {
+	if x != nil {
+		return x.Dir
+	}
+	return 0
+}
+
+func (x *Follow) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Follow) GetToDir() uint64 {
+	if x != nil {
+		return x.ToDir
+	}
+	return 0
+}
+
+func (x *Follow) GetToName() string {
+	if x != nil {
+		return x.ToName
+	}
+	return ""
+}
+
 // Discard reports that a generation of a file (0: all), or a whole buffer (file 0), is gone.
 type Discard struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6712,7 +6883,7 @@ type Discard struct {
 
 func (x *Discard) Reset() {
 	*x = Discard{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[85]
+	mi := &file_internal_wire_forebay_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6724,7 +6895,7 @@ func (x *Discard) String() string {
 func (*Discard) ProtoMessage() {}
 
 func (x *Discard) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[85]
+	mi := &file_internal_wire_forebay_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6737,7 +6908,7 @@ func (x *Discard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discard.ProtoReflect.Descriptor instead.
 func (*Discard) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{85}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Discard) GetBuffer() string {
@@ -6781,7 +6952,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[86]
+	mi := &file_internal_wire_forebay_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6793,7 +6964,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[86]
+	mi := &file_internal_wire_forebay_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6806,7 +6977,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{86}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *Replicate) GetBuffer() string {
@@ -7075,7 +7246,13 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\tR\x02to\x12\x1d\n" +
 	"\n" +
-	"no_replace\x18\x04 \x01(\bR\tnoReplace\"f\n" +
+	"no_replace\x18\x04 \x01(\bR\tnoReplace\"y\n" +
+	"\rExchangeNames\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x17\n" +
+	"\afrom_id\x18\x04 \x01(\x04R\x06fromId\x12\x13\n" +
+	"\x05to_id\x18\x05 \x01(\x04R\x04toId\"f\n" +
 	"\x06Remove\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1c\n" +
@@ -7447,7 +7624,14 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
-	"\x04path\x18\x06 \x01(\tR\x04path\"U\n" +
+	"\x04path\x18\x06 \x01(\tR\x04path\"\x8a\x01\n" +
+	"\x06Follow\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\x04R\x04file\x12\x10\n" +
+	"\x03dir\x18\x03 \x01(\x04R\x03dir\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x15\n" +
+	"\x06to_dir\x18\x05 \x01(\x04R\x05toDir\x12\x17\n" +
+	"\ato_name\x18\x06 \x01(\tR\x06toName\"U\n" +
 	"\aDiscard\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\x04R\x04file\x12\x1e\n" +
@@ -7464,7 +7648,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents\x12\x14\n" +
 	"\x05parts\x18\x06 \x01(\x04R\x05parts\x12\x16\n" +
 	"\x06before\x18\a \x01(\rR\x06before\x12\x12\n" +
-	"\x04more\x18\b \x01(\bR\x04more*\xa3\t\n" +
+	"\x04more\x18\b \x01(\bR\x04more*\xc7\t\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -7493,7 +7677,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\n" +
 	"TYPE_MKNOD\x10\x1b\x12\x12\n" +
 	"\x0eTYPE_SET_XATTR\x10\x1c\x12\x0f\n" +
-	"\vTYPE_XATTRS\x10\x1d\x12\r\n" +
+	"\vTYPE_XATTRS\x10\x1d\x12\x11\n" +
+	"\rTYPE_EXCHANGE\x10\x13\x12\r\n" +
 	"\tTYPE_OPEN\x10\x1e\x12\x0f\n" +
 	"\vTYPE_COMMIT\x10\x1f\x12\x10\n" +
 	"\fTYPE_EXTENTS\x10 \x12\x0e\n" +
@@ -7541,7 +7726,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x11TYPE_PLACE_RENAME\x10A\x12\x15\n" +
 	"\x11TYPE_PLACE_REMOVE\x10B\x12\x0e\n" +
 	"\n" +
-	"TYPE_NAMES\x10CB\x17Z\x15forebay/internal/wireb\x06proto3"
+	"TYPE_NAMES\x10C\x12\x0f\n" +
+	"\vTYPE_FOLLOW\x10DB\x17Z\x15forebay/internal/wireb\x06proto3"
 
 var (
 	file_internal_wire_forebay_proto_rawDescOnce sync.Once
@@ -7557,7 +7743,7 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 
 var (
 	file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-	file_internal_wire_forebay_proto_msgTypes  = make([]protoimpl.MessageInfo, 87)
+	file_internal_wire_forebay_proto_msgTypes  = make([]protoimpl.MessageInfo, 89)
 	file_internal_wire_forebay_proto_goTypes   = []any{
 		Type(0),                 // 0: forebay.v1.Type
 		(*Empty)(nil),           // 1: forebay.v1.Empty
@@ -7588,65 +7774,67 @@ var (
 		(*Mkdir)(nil),           // 26: forebay.v1.Mkdir
 		(*Mknod)(nil),           // 27: forebay.v1.Mknod
 		(*Rename)(nil),          // 28: forebay.v1.Rename
-		(*Remove)(nil),          // 29: forebay.v1.Remove
-		(*Removed)(nil),         // 30: forebay.v1.Removed
-		(*SetAttr)(nil),         // 31: forebay.v1.SetAttr
-		(*SetXattr)(nil),        // 32: forebay.v1.SetXattr
-		(*Xattrs)(nil),          // 33: forebay.v1.Xattrs
-		(*Xattr)(nil),           // 34: forebay.v1.Xattr
-		(*Open)(nil),            // 35: forebay.v1.Open
-		(*Opened)(nil),          // 36: forebay.v1.Opened
-		(*LeaseRequest)(nil),    // 37: forebay.v1.LeaseRequest
-		(*Lease)(nil),           // 38: forebay.v1.Lease
-		(*ReturnLease)(nil),     // 39: forebay.v1.ReturnLease
-		(*Region)(nil),          // 40: forebay.v1.Region
-		(*Commit)(nil),          // 41: forebay.v1.Commit
-		(*NewExtent)(nil),       // 42: forebay.v1.NewExtent
-		(*Committed)(nil),       // 43: forebay.v1.Committed
-		(*ExtentsRequest)(nil),  // 44: forebay.v1.ExtentsRequest
-		(*Extents)(nil),         // 45: forebay.v1.Extents
-		(*Extent)(nil),          // 46: forebay.v1.Extent
-		(*Unpin)(nil),           // 47: forebay.v1.Unpin
-		(*Close)(nil),           // 48: forebay.v1.Close
-		(*Drain)(nil),           // 49: forebay.v1.Drain
-		(*Stage)(nil),           // 50: forebay.v1.Stage
-		(*Verify)(nil),          // 51: forebay.v1.Verify
-		(*Progress)(nil),        // 52: forebay.v1.Progress
-		(*Failure)(nil),         // 53: forebay.v1.Failure
-		(*JobRequest)(nil),      // 54: forebay.v1.JobRequest
-		(*JobReply)(nil),        // 55: forebay.v1.JobReply
-		(*Lifetime)(nil),        // 56: forebay.v1.Lifetime
-		(*SupersededSteps)(nil), // 57: forebay.v1.SupersededSteps
-		(*SupersededStep)(nil),  // 58: forebay.v1.SupersededStep
-		(*DroppedFiles)(nil),    // 59: forebay.v1.DroppedFiles
-		(*LifetimeOpen)(nil),    // 60: forebay.v1.LifetimeOpen
-		(*LifetimeLeave)(nil),   // 61: forebay.v1.LifetimeLeave
-		(*LifetimeEnd)(nil),     // 62: forebay.v1.LifetimeEnd
-		(*LifetimeDue)(nil),     // 63: forebay.v1.LifetimeDue
-		(*Lifetimes)(nil),       // 64: forebay.v1.Lifetimes
-		(*Txn)(nil),             // 65: forebay.v1.Txn
-		(*Txns)(nil),            // 66: forebay.v1.Txns
-		(*TxnBegin)(nil),        // 67: forebay.v1.TxnBegin
-		(*TxnName)(nil),         // 68: forebay.v1.TxnName
-		(*TxnAdopt)(nil),        // 69: forebay.v1.TxnAdopt
-		(*TxnAdopted)(nil),      // 70: forebay.v1.TxnAdopted
-		(*TxnCommit)(nil),       // 71: forebay.v1.TxnCommit
-		(*Nodes)(nil),           // 72: forebay.v1.Nodes
-		(*Node)(nil),            // 73: forebay.v1.Node
-		(*NodeName)(nil),        // 74: forebay.v1.NodeName
-		(*NodeDrain)(nil),       // 75: forebay.v1.NodeDrain
-		(*NodeForgotten)(nil),   // 76: forebay.v1.NodeForgotten
-		(*TokenRequest)(nil),    // 77: forebay.v1.TokenRequest
-		(*Token)(nil),           // 78: forebay.v1.Token
-		(*Hold)(nil),            // 79: forebay.v1.Hold
-		(*Take)(nil),            // 80: forebay.v1.Take
-		(*Recheck)(nil),         // 81: forebay.v1.Recheck
-		(*Names)(nil),           // 82: forebay.v1.Names
-		(*NamesReply)(nil),      // 83: forebay.v1.NamesReply
-		(*PlaceRename)(nil),     // 84: forebay.v1.PlaceRename
-		(*PlaceRemove)(nil),     // 85: forebay.v1.PlaceRemove
-		(*Discard)(nil),         // 86: forebay.v1.Discard
-		(*Replicate)(nil),       // 87: forebay.v1.Replicate
+		(*ExchangeNames)(nil),   // 29: forebay.v1.ExchangeNames
+		(*Remove)(nil),          // 30: forebay.v1.Remove
+		(*Removed)(nil),         // 31: forebay.v1.Removed
+		(*SetAttr)(nil),         // 32: forebay.v1.SetAttr
+		(*SetXattr)(nil),        // 33: forebay.v1.SetXattr
+		(*Xattrs)(nil),          // 34: forebay.v1.Xattrs
+		(*Xattr)(nil),           // 35: forebay.v1.Xattr
+		(*Open)(nil),            // 36: forebay.v1.Open
+		(*Opened)(nil),          // 37: forebay.v1.Opened
+		(*LeaseRequest)(nil),    // 38: forebay.v1.LeaseRequest
+		(*Lease)(nil),           // 39: forebay.v1.Lease
+		(*ReturnLease)(nil),     // 40: forebay.v1.ReturnLease
+		(*Region)(nil),          // 41: forebay.v1.Region
+		(*Commit)(nil),          // 42: forebay.v1.Commit
+		(*NewExtent)(nil),       // 43: forebay.v1.NewExtent
+		(*Committed)(nil),       // 44: forebay.v1.Committed
+		(*ExtentsRequest)(nil),  // 45: forebay.v1.ExtentsRequest
+		(*Extents)(nil),         // 46: forebay.v1.Extents
+		(*Extent)(nil),          // 47: forebay.v1.Extent
+		(*Unpin)(nil),           // 48: forebay.v1.Unpin
+		(*Close)(nil),           // 49: forebay.v1.Close
+		(*Drain)(nil),           // 50: forebay.v1.Drain
+		(*Stage)(nil),           // 51: forebay.v1.Stage
+		(*Verify)(nil),          // 52: forebay.v1.Verify
+		(*Progress)(nil),        // 53: forebay.v1.Progress
+		(*Failure)(nil),         // 54: forebay.v1.Failure
+		(*JobRequest)(nil),      // 55: forebay.v1.JobRequest
+		(*JobReply)(nil),        // 56: forebay.v1.JobReply
+		(*Lifetime)(nil),        // 57: forebay.v1.Lifetime
+		(*SupersededSteps)(nil), // 58: forebay.v1.SupersededSteps
+		(*SupersededStep)(nil),  // 59: forebay.v1.SupersededStep
+		(*DroppedFiles)(nil),    // 60: forebay.v1.DroppedFiles
+		(*LifetimeOpen)(nil),    // 61: forebay.v1.LifetimeOpen
+		(*LifetimeLeave)(nil),   // 62: forebay.v1.LifetimeLeave
+		(*LifetimeEnd)(nil),     // 63: forebay.v1.LifetimeEnd
+		(*LifetimeDue)(nil),     // 64: forebay.v1.LifetimeDue
+		(*Lifetimes)(nil),       // 65: forebay.v1.Lifetimes
+		(*Txn)(nil),             // 66: forebay.v1.Txn
+		(*Txns)(nil),            // 67: forebay.v1.Txns
+		(*TxnBegin)(nil),        // 68: forebay.v1.TxnBegin
+		(*TxnName)(nil),         // 69: forebay.v1.TxnName
+		(*TxnAdopt)(nil),        // 70: forebay.v1.TxnAdopt
+		(*TxnAdopted)(nil),      // 71: forebay.v1.TxnAdopted
+		(*TxnCommit)(nil),       // 72: forebay.v1.TxnCommit
+		(*Nodes)(nil),           // 73: forebay.v1.Nodes
+		(*Node)(nil),            // 74: forebay.v1.Node
+		(*NodeName)(nil),        // 75: forebay.v1.NodeName
+		(*NodeDrain)(nil),       // 76: forebay.v1.NodeDrain
+		(*NodeForgotten)(nil),   // 77: forebay.v1.NodeForgotten
+		(*TokenRequest)(nil),    // 78: forebay.v1.TokenRequest
+		(*Token)(nil),           // 79: forebay.v1.Token
+		(*Hold)(nil),            // 80: forebay.v1.Hold
+		(*Take)(nil),            // 81: forebay.v1.Take
+		(*Recheck)(nil),         // 82: forebay.v1.Recheck
+		(*Names)(nil),           // 83: forebay.v1.Names
+		(*NamesReply)(nil),      // 84: forebay.v1.NamesReply
+		(*PlaceRename)(nil),     // 85: forebay.v1.PlaceRename
+		(*PlaceRemove)(nil),     // 86: forebay.v1.PlaceRemove
+		(*Follow)(nil),          // 87: forebay.v1.Follow
+		(*Discard)(nil),         // 88: forebay.v1.Discard
+		(*Replicate)(nil),       // 89: forebay.v1.Replicate
 	}
 )
 
@@ -7657,22 +7845,22 @@ var file_internal_wire_forebay_proto_depIdxs = []int32{
 	22, // 3: forebay.v1.Entry.flushed:type_name -> forebay.v1.Flushed
 	20, // 4: forebay.v1.Entries.entries:type_name -> forebay.v1.Entry
 	20, // 5: forebay.v1.ListReply.entries:type_name -> forebay.v1.Entry
-	34, // 6: forebay.v1.Xattrs.xattrs:type_name -> forebay.v1.Xattr
+	35, // 6: forebay.v1.Xattrs.xattrs:type_name -> forebay.v1.Xattr
 	20, // 7: forebay.v1.Opened.entry:type_name -> forebay.v1.Entry
-	45, // 8: forebay.v1.Opened.extents:type_name -> forebay.v1.Extents
-	40, // 9: forebay.v1.Lease.region:type_name -> forebay.v1.Region
-	42, // 10: forebay.v1.Commit.extents:type_name -> forebay.v1.NewExtent
-	46, // 11: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
-	40, // 12: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
-	53, // 13: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
-	57, // 14: forebay.v1.Lifetime.superseded:type_name -> forebay.v1.SupersededSteps
-	59, // 15: forebay.v1.Lifetime.dropped:type_name -> forebay.v1.DroppedFiles
-	58, // 16: forebay.v1.SupersededSteps.steps:type_name -> forebay.v1.SupersededStep
+	46, // 8: forebay.v1.Opened.extents:type_name -> forebay.v1.Extents
+	41, // 9: forebay.v1.Lease.region:type_name -> forebay.v1.Region
+	43, // 10: forebay.v1.Commit.extents:type_name -> forebay.v1.NewExtent
+	47, // 11: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
+	41, // 12: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
+	54, // 13: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
+	58, // 14: forebay.v1.Lifetime.superseded:type_name -> forebay.v1.SupersededSteps
+	60, // 15: forebay.v1.Lifetime.dropped:type_name -> forebay.v1.DroppedFiles
+	59, // 16: forebay.v1.SupersededSteps.steps:type_name -> forebay.v1.SupersededStep
 	18, // 17: forebay.v1.LifetimeOpen.create:type_name -> forebay.v1.Buffer
-	65, // 18: forebay.v1.Txns.txns:type_name -> forebay.v1.Txn
-	73, // 19: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
+	66, // 18: forebay.v1.Txns.txns:type_name -> forebay.v1.Txn
+	74, // 19: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
 	20, // 20: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
-	42, // 21: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
+	43, // 21: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
 	22, // [22:22] is the sub-list for method output_type
 	22, // [22:22] is the sub-list for method input_type
 	22, // [22:22] is the sub-list for extension type_name
@@ -7685,14 +7873,14 @@ func file_internal_wire_forebay_proto_init() {
 	if File_internal_wire_forebay_proto != nil {
 		return
 	}
-	file_internal_wire_forebay_proto_msgTypes[30].OneofWrappers = []any{}
+	file_internal_wire_forebay_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_forebay_proto_rawDesc), len(file_internal_wire_forebay_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   87,
+			NumMessages:   89,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

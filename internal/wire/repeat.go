@@ -37,6 +37,7 @@ var repetitions = map[Type]repetition{
 	Type_TYPE_LEASE:  inSession,
 	Type_TYPE_RETURN: inSession,
 	Type_TYPE_HOLD:   inSession,
+	Type_TYPE_FOLLOW: inSession,
 
 	Type_TYPE_STATUS:      reading,
 	Type_TYPE_SUBSCRIBE:   reading,
@@ -87,6 +88,7 @@ var repetitions = map[Type]repetition{
 	Type_TYPE_MKDIR:          onceOnly,
 	Type_TYPE_MKNOD:          onceOnly,
 	Type_TYPE_RENAME:         onceOnly,
+	Type_TYPE_EXCHANGE:       onceOnly,
 	Type_TYPE_REMOVE:         onceOnly,
 	Type_TYPE_SETATTR:        onceOnly,
 	Type_TYPE_SET_XATTR:      onceOnly,
@@ -125,7 +127,7 @@ func Changes(typ Type, m proto.Message) bool {
 // have been carried out.
 func saysOutcome(typ Type) bool {
 	switch typ {
-	case Type_TYPE_MKDIR, Type_TYPE_MKNOD, Type_TYPE_RENAME, Type_TYPE_REMOVE, Type_TYPE_SETATTR, Type_TYPE_SET_XATTR, Type_TYPE_OPEN, Type_TYPE_BUFFER_CREATE:
+	case Type_TYPE_MKDIR, Type_TYPE_MKNOD, Type_TYPE_RENAME, Type_TYPE_EXCHANGE, Type_TYPE_REMOVE, Type_TYPE_SETATTR, Type_TYPE_SET_XATTR, Type_TYPE_OPEN, Type_TYPE_BUFFER_CREATE:
 		return true
 	}
 	return false

@@ -15,7 +15,7 @@ import (
 //	   holds, moves. The first release had daemons alone, which refuse the latter by name
 //	2  jobs; second copies (Buffer.replicas, Replicate, Take.replica); tokens; Recheck;
 //	   lifetimes of batch jobs; transactions; symbolic links, FIFOs and sockets; extended
-//	   attributes
+//	   attributes; exchanges of names
 //
 // Allowed changes of the schema:
 //
@@ -52,6 +52,7 @@ const (
 	VersionXattrs    = 2
 	VersionRebuilds  = 2
 	VersionNames     = 2
+	VersionExchange  = 2
 )
 
 // TxnCommitted is the state of a transaction that is decided and not folded, as clients see it.
@@ -108,6 +109,8 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 		return VersionSpecial, "symbolic links, FIFOs and sockets"
 	case Type_TYPE_SET_XATTR, Type_TYPE_XATTRS:
 		return VersionXattrs, "extended attributes"
+	case Type_TYPE_EXCHANGE, Type_TYPE_FOLLOW:
+		return VersionExchange, "exchanging names"
 	case Type_TYPE_BUFFER_REBUILD:
 		return VersionRebuilds, "rebuilding a namespace"
 	case Type_TYPE_TOKEN:

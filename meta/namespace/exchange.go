@@ -91,7 +91,7 @@ func ExchangeOps(a, b *bb.Entry, pathA, pathB string) []StoreOp {
 	switch {
 	case moves(a) && moves(b):
 		aside := asidePath(pathA, IDOf(a))
-		ops := []StoreOp{move(a, pathA, aside), move(b, pathB, pathA), move(a, aside, pathB)}
+		ops := []StoreOp{MoveOp(a, pathA, aside, nil), MoveOp(b, pathB, pathA, nil), MoveOp(a, aside, pathB, nil)}
 		if !a.IsDir() && !b.IsDir() { // an attempt with another codec than the flushed object stays behind
 			ops[1].ReplacedAttempts, ops[2].ReplacedAttempts = a.Unrecorded(), b.Unrecorded()
 		}
@@ -107,22 +107,13 @@ func ExchangeOps(a, b *bb.Entry, pathA, pathB string) []StoreOp {
 // moves reports whether the store has something that follows an entry to another name.
 func moves(e *bb.Entry) bool { return e.IsDir() || e.Flushed.Generation != 0 }
 
-func move(e *bb.Entry, from, to string) StoreOp {
-	op := StoreOp{Op: OpRename, OldPath: from, NewPath: to, File: e.File, IsDir: e.IsDir()}
-	if !e.IsDir() {
-		op.Flushed, op.Left, op.Attempts = e.Flushed, e.Replaced(), e.Unrecorded()
-	}
-	return op
-}
-
 // moveOver moves what the store has of an entry to the name of a file that was never flushed. An
 // object that is under that name still is replaced by a file's, and removed before a directory's.
 func moveOver(e, over *bb.Entry, from, to string) []StoreOp {
-	op := move(e, from, to)
 	if !e.IsDir() {
-		op.Replaced, op.ReplacedAttempts = over.Replaced(), over.Unrecorded()
-		return []StoreOp{op}
+		return []StoreOp{MoveOp(e, from, to, over)}
 	}
+	op := MoveOp(e, from, to, nil)
 	rest := StoreOp{Op: OpRemove, OldPath: to, File: over.File, Left: over.Replaced(), Attempts: over.Unrecorded()}
 	if rest.Left.Generation == 0 && len(rest.Attempts) == 0 {
 		return []StoreOp{op}

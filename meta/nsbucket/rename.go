@@ -62,7 +62,7 @@ func (ns *Namespace) tryRename(ctx context.Context, src, dst entryID, o namespac
 	if src == dst {
 		return namespace.Renamed{Entry: r.from.Value}, nil
 	}
-	if err := r.allowed(o); err != nil {
+	if err := namespace.MayReplace(&r.from.Value, r.replaced(), o); err != nil {
 		return namespace.Renamed{}, err
 	}
 	if r.from.Value.IsDir() {
@@ -84,11 +84,7 @@ func (r *rename) result(err error) (namespace.Renamed, error) {
 	if err != nil {
 		return namespace.Renamed{}, err
 	}
-	out := namespace.Renamed{Entry: r.moved}
-	if r.to.Live {
-		out.Replaced = &r.to.Value
-	}
-	return out, nil
+	return namespace.Renamed{Entry: r.moved, Replaced: r.replaced()}, nil
 }
 
 // read reads both places and clears a mark of removal of the new directory.
@@ -112,23 +108,6 @@ func (r *rename) read(ctx context.Context) error {
 	return err
 }
 
-// allowed holds the rules of rename(2) for replacing entries.
-func (r *rename) allowed(o namespace.RenameOptions) error {
-	switch {
-	case !r.to.Live:
-		return nil
-	case !o.Replace:
-		return exists("rename", r.dst.name)
-	case r.from.Value.IsDir() && !r.to.Value.IsDir():
-		return bb.E(bb.NotDirectory, "rename", r.dst.name, "a directory cannot replace a file")
-	case !r.from.Value.IsDir() && r.to.Value.IsDir():
-		return bb.E(bb.IsDirectory, "rename", r.dst.name, "a file cannot replace a directory")
-	case r.to.Value.Txn != 0:
-		return &namespace.Unfolded{ID: r.to.Value.Txn}
-	}
-	return nil
-}
-
 // plan makes the batch:
 //
 //	e.NEW    the entry                       as it was read: not there, or replaced
@@ -139,9 +118,7 @@ func (r *rename) allowed(o namespace.RenameOptions) error {
 //	o.ID     the StoreOp                     checks x.paths
 //	e.OLD    deleted, last                   as it was read; names the file that was replaced
 func (r *rename) plan(ctx context.Context, o namespace.RenameOptions) error {
-	r.moved = r.from.Value
-	r.moved.Parent, r.moved.Name = r.dst.dir, r.dst.name
-	r.moved.SetBefore(r.kept(), r.attempts())
+	r.moved = namespace.Move(&r.from.Value, bb.Place{Dir: r.dst.dir, Name: r.dst.name}, r.replaced())
 	key := record.EntryKey(r.dst.dir, r.dst.name)
 	data, err := record.SealEntry(key, &r.moved)
 	if err != nil {
@@ -170,28 +147,12 @@ func (r *rename) plan(ctx context.Context, o namespace.RenameOptions) error {
 	return nil
 }
 
-// kept returns the content that the store keeps under the new name until the renamed file is
-// flushed first. A file that was flushed takes its own object along, in one step of the store.
-func (r *rename) kept() bb.Flushed {
-	if !r.to.Live || r.moved.IsDir() || r.moved.Flushed.Generation != 0 {
-		return bb.Flushed{}
+// replaced returns the entry that is replaced, or nil if none is.
+func (r *rename) replaced() *bb.Entry {
+	if !r.to.Live {
+		return nil
 	}
-	return r.to.Value.Stored()
-}
-
-// attempts returns the contents that flushes may have put under the new name by the time that the
-// store has followed. A file that was never flushed leaves those of its attempts under its old
-// name, and has them removed there. A flushed file takes them along, if one has replaced the
-// flushed object.
-func (r *rename) attempts() []bb.Content {
-	var all []bb.Content
-	if r.moved.Flushed.Generation != 0 {
-		all = r.moved.Attempts()
-	}
-	if r.to.Live {
-		all = bb.AddContents(all, r.to.Value.Unrecorded()...)
-	}
-	return all
+	return &r.to.Value
 }
 
 func (r *rename) planDir(ctx context.Context, o namespace.RenameOptions) error {
@@ -256,14 +217,7 @@ func (ns *Namespace) renameOp(ctx context.Context, r *rename) (kv.Change, error)
 	if paths != again {
 		return kv.Change{}, kv.ErrRevision
 	}
-	op := namespace.StoreOp{
-		Op: namespace.OpRename, OldPath: join(from, r.src.name), NewPath: join(to, r.dst.name),
-		File: r.moved.File, IsDir: r.moved.IsDir(), Flushed: r.from.Value.Flushed, Left: r.from.Value.Replaced(),
-		Attempts: r.from.Value.Unrecorded(),
-	}
-	if r.to.Live && op.Flushed.Generation != 0 {
-		op.Replaced, op.ReplacedAttempts = r.to.Value.Stored(), r.to.Value.Unrecorded()
-	}
+	op := namespace.MoveOp(&r.from.Value, join(from, r.src.name), join(to, r.dst.name), r.replaced())
 	c, err := ns.ops.Change(ctx, op, paths)
 	if !op.IsDir || err != nil {
 		return c, err

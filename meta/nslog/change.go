@@ -8,6 +8,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/namespace"
+	"forebay/meta/nslog/once"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/table"
@@ -182,7 +183,7 @@ func (e *Engine) MkdirAll(ctx context.Context, path string, o namespace.Owner) (
 		if err != nil {
 			break
 		}
-		at, err = e.enter(withoutID(ctx), at.Dir, name, o)
+		at, err = e.enter(once.Without(ctx), at.Dir, name, o)
 		err = bb.Wrap("mkdir", e.address(names[:i+1]...), err)
 	}
 	return at, err

@@ -1,6 +1,7 @@
 package nslog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -46,27 +47,20 @@ func (n *exchanging) run() (r result, before bool, err error) {
 		return r, false, err
 	}
 	a, b := &n.found[0], &n.found[1]
-	if n.at[0] == n.at[1] {
-		return result{entry: *a, replaced: b}, false, nil
+	if before, err = n.o.Done(a, b); before || err != nil || n.at[0] == n.at[1] {
+		return result{entry: *b, replaced: a}, before, err
 	}
-	before, err = n.o.Done(a, b)
-	if before {
-		return result{entry: *b, replaced: a}, true, nil
-	}
-	if err == nil && (a.IsDir() || b.IsDir()) {
+	if a.IsDir() || b.IsDir() {
 		err = n.checkDirs()
-	} else if err == nil && n.o.StoreOp && !n.b.UsePaths() {
+	} else if n.o.StoreOp && !n.b.UsePaths() {
 		err = owner.ErrPostponed
 	}
-	if err != nil {
-		return r, false, err
+	if err == nil && n.o.StoreOp {
+		err = n.storeOps()
 	}
-	if n.o.StoreOp {
-		if err := n.storeOps(); err != nil {
-			return r, false, err
-		}
+	if err == nil {
+		r, err = n.store()
 	}
-	r, err = n.store()
 	return r, false, err
 }
 
@@ -116,14 +110,12 @@ func (n *exchanging) checkDirs() error {
 }
 
 func (n *exchanging) storeOps() error {
-	var paths [2]string
-	for i, p := range n.at {
-		var err error
-		if paths[i], err = pathTo(n.b, p); err != nil {
-			return err
-		}
+	from, err := pathTo(n.b, n.at[0])
+	to, toErr := pathTo(n.b, n.at[1])
+	if err := cmp.Or(err, toErr); err != nil {
+		return err
 	}
-	for _, op := range namespace.ExchangeOps(&n.found[0], &n.found[1], paths[0], paths[1]) {
+	for _, op := range namespace.ExchangeOps(&n.found[0], &n.found[1], from, to) {
 		n.e.storeOp(n.b, op)
 	}
 	return nil

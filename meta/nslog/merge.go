@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"forebay/internal/bb"
+	"forebay/meta/namespace"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/pages"
 	"forebay/meta/nslog/record"
@@ -112,14 +113,13 @@ func (m *merging) move(old []byte, was *bb.Entry, key []byte, to bb.DirID) error
 	if m.paths = m.paths || was.IsDir() && m.b.ChangePaths(); was.IsDir() && !m.paths {
 		return owner.ErrPostponed
 	}
-	n := renaming{from: *was, dst: place{to, was.Name}}
-	n.move()
-	_, value, err := encode(&n.moved)
+	moved := namespace.Move(was, bb.Place{Dir: to, Name: was.Name}, nil)
+	_, value, err := encode(&moved)
 	if err != nil {
 		return err
 	}
-	n.moved.SetRevision(m.b.StoreEntry(key, value))
+	moved.SetRevision(m.b.StoreEntry(key, value))
 	m.b.Remove(old)
-	m.moved = append(m.moved, Merged{Was: *was, Is: n.moved})
+	m.moved = append(m.moved, Merged{Was: *was, Is: moved})
 	return nil
 }

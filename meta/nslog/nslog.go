@@ -33,6 +33,7 @@ import (
 	"forebay/meta/namespace"
 	"forebay/meta/nslog/journal"
 	"forebay/meta/nslog/lease"
+	"forebay/meta/nslog/once"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/tail"
 )
@@ -73,7 +74,7 @@ type Engine struct {
 	ids     namespace.IDs
 	o       Options
 	journal *journal.Journal // of operations, locked with the table
-	refused refusals         // of the owner's goroutine
+	refused once.Refusals    // of the owner's goroutine
 
 	incarnation Incarnation
 }
@@ -89,7 +90,7 @@ func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*En
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{ids: ids, o: o, journal: &journal.Journal{}, refused: refusals{}}
+	e := &Engine{ids: ids, o: o, journal: &journal.Journal{}, refused: once.Refusals{}}
 	_, _ = rand.Read(e.incarnation[:])
 	var err error
 	e.owner, err = owner.Keep(ctx, log, owner.Options{

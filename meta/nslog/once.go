@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/nslog/once"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/pages"
 	"forebay/meta/nslog/record"
@@ -19,77 +19,6 @@ const (
 	maxOutcomes = 4096 // numbers that the outcomes of a session span
 )
 
-// ID distinguishes a client's change from all others. A change that is sent again with its ID is
-// carried out once, and answered as it was the first time.
-type ID struct {
-	Session  record.Session
-	Number   uint64 // counts the session's changes, from 1 on
-	Answered uint64 // changes below this number were answered, and are not sent again
-}
-
-type idKey struct{}
-
-// WithID returns a context for one change: a call of Create, Put, PutWith, Update, SetAttr, Mkdir, Rename,
-// Remove, RemoveAll or Records.Commit.
-func WithID(ctx context.Context, id ID) context.Context { return context.WithValue(ctx, idKey{}, id) }
-
-// withoutID is for the parts of a change.
-func withoutID(ctx context.Context) context.Context {
-	if _, has := IDOf(ctx); has {
-		return context.WithValue(ctx, idKey{}, ID{})
-	}
-	return ctx
-}
-
-// IDOf returns the ID of a change.
-func IDOf(ctx context.Context) (ID, bool) {
-	id, _ := ctx.Value(idKey{}).(ID)
-	return id, id.Number != 0
-}
-
-// refusals are the errors of changes that left nothing in the log. A copy of such a change that
-// arrives late, at the same owner, is not carried out after all. (Another owner would carry it out,
-// so calls name the Incarnation that they are for.) They go when the client has answered for them.
-type refusals map[record.Session]*refusedOf
-
-type refusedOf struct {
-	answered uint64 // the highest so far
-	errs     map[uint64]error
-}
-
-// answer returns the error of a change that was refused before, or was answered.
-func (r refusals) answer(id ID) error {
-	s := r[id.Session]
-	if s == nil {
-		return nil
-	}
-	if err, is := s.errs[id.Number]; is {
-		return err
-	}
-	if id.Number < s.answered {
-		return sentAgain(id)
-	}
-	return nil
-}
-
-// note records the error of a change. The error is nil if it was carried out.
-func (r refusals) note(id ID, err error) {
-	s := r[id.Session]
-	if s == nil {
-		s = &refusedOf{errs: map[uint64]error{}}
-		r[id.Session] = s
-	}
-	if id.Answered > s.answered {
-		s.answered = id.Answered
-		maps.DeleteFunc(s.errs, func(number uint64, _ error) bool { return number < id.Answered })
-	}
-	// A revision that was not the entry's never will be. That need not be stored, and may be
-	// another try of an Update. A record's may be, where the key has none.
-	if err != nil && (!errors.Is(err, kv.ErrRevision) || errors.Is(err, errRecordRevision)) {
-		s.errs[id.Number] = err
-	}
-}
-
 // result is the answer to a change.
 type result struct {
 	entry     bb.Entry
@@ -99,7 +28,7 @@ type result struct {
 
 // change carries out a change, once if it has an ID.
 func (e *Engine) change(ctx context.Context, op, name string, run func(*owner.Round) (result, error)) (result, error) {
-	id, has := IDOf(ctx)
+	id, has := once.IDOf(ctx)
 	var r result // of the round's goroutine, until the change is answered
 	err := e.owner.Do(ctx, op, name, func(b *owner.Round) (err error) {
 		if !has {
@@ -113,7 +42,7 @@ func (e *Engine) change(ctx context.Context, op, name string, run func(*owner.Ro
 		if r, done, err = outcome(b.Table, id); done || err != nil {
 			return err
 		}
-		if err := e.refused.answer(id); err != nil {
+		if err := e.refused.Answer(id); err != nil {
 			return err
 		}
 		before := b.Len()
@@ -121,7 +50,7 @@ func (e *Engine) change(ctx context.Context, op, name string, run func(*owner.Ro
 			err = remember(b, id, &r)
 		}
 		if !errors.Is(err, owner.ErrPostponed) {
-			e.refused.note(id, err)
+			e.refused.Note(id, refusal(err))
 		}
 		return err
 	})
@@ -131,9 +60,19 @@ func (e *Engine) change(ctx context.Context, op, name string, run func(*owner.Ro
 	return r, nil
 }
 
+// refusal is the error of a change that is not carried out later either. A revision that was not the entry's
+// never will be. That need not be stored, and may be another try of an Update. A record's may be,
+// where the key has none.
+func refusal(err error) error {
+	if errors.Is(err, kv.ErrRevision) && !errors.Is(err, errRecordRevision) {
+		return nil
+	}
+	return err
+}
+
 // answered returns the outcome of a change that was carried out before.
 func (e *Engine) answered(ctx context.Context) (r result, done bool, err error) {
-	id, has := IDOf(ctx)
+	id, has := once.IDOf(ctx)
 	if !has {
 		return r, false, nil
 	}
@@ -145,10 +84,10 @@ func (e *Engine) answered(ctx context.Context) (r result, done bool, err error) 
 }
 
 // outcome returns the answer to a change, if it was carried out.
-func outcome(t *table.Table, id ID) (r result, done bool, err error) {
+func outcome(t *table.Table, id once.ID) (r result, done bool, err error) {
 	item, ok := t.Get(record.OutcomeKey(id.Session, id.Number))
 	if !ok {
-		return r, false, checkFloor(t, id)
+		return r, false, once.CheckFloor(t, id)
 	}
 	o, err := record.OpenOutcome(item.Value)
 	if err != nil || len(o) == 0 {
@@ -173,23 +112,6 @@ func outcome(t *table.Table, id ID) (r result, done bool, err error) {
 	return r, true, nil
 }
 
-// checkFloor refuses a change with a dropped outcome, since it may have been carried out.
-func checkFloor(t *table.Table, id ID) error {
-	item, ok := t.Get(record.OutcomeKey(id.Session, 0))
-	if !ok {
-		return nil
-	}
-	floor, err := record.OpenFloor(item.Value)
-	if err == nil && id.Number < floor {
-		err = sentAgain(id)
-	}
-	return err
-}
-
-func sentAgain(id ID) error {
-	return bb.MaybeDone(bb.E(bb.Unavailable, "change", fmt.Sprintf("%d of session %v", id.Number, id.Session), "it was answered before, and is sent again"))
-}
-
 // Outcome returns the entry in the answer to the change with the context's ID, and whether it was
 // carried out.
 func (e *Engine) Outcome(ctx context.Context) (bb.Entry, bool, error) {
@@ -199,7 +121,7 @@ func (e *Engine) Outcome(ctx context.Context) (bb.Entry, bool, error) {
 
 // remember adds the effect that stores the outcome of a change, and those that remove the outcomes
 // that the client has answered for.
-func remember(b *owner.Round, id ID, r *result) error {
+func remember(b *owner.Round, id once.ID, r *result) error {
 	o, err := outcomeOf(r)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/namespace"
+	"forebay/meta/nslog/once"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/record"
 	"forebay/meta/retry"
@@ -86,7 +87,7 @@ func (e *Engine) RemoveAll(ctx context.Context, parent bb.DirID, name string, o 
 			return err
 		}
 		if found.IsDir() {
-			if err := e.removeTree(withoutID(ctx), found.Dir, o, fn, 0); err != nil {
+			if err := e.removeTree(once.Without(ctx), found.Dir, o, fn, 0); err != nil {
 				return err
 			}
 		}

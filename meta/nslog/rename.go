@@ -54,7 +54,7 @@ func (n *renaming) run() (r result, err error) {
 	if n.src == n.dst {
 		return result{entry: n.from}, nil
 	}
-	if err := n.allowed(); err != nil {
+	if err := namespace.MayReplace(&n.from, n.replaced(), n.o); err != nil {
 		return r, err
 	}
 	if n.from.IsDir() {
@@ -65,7 +65,7 @@ func (n *renaming) run() (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	n.move()
+	n.moved = namespace.Move(&n.from, bb.Place{Dir: n.dst.dir, Name: n.dst.name}, n.replaced())
 	key, value, err := encode(&n.moved)
 	if err != nil {
 		return r, err
@@ -78,17 +78,16 @@ func (n *renaming) run() (r result, err error) {
 	n.moved.SetRevision(n.b.StoreEntry(key, value))
 	n.b.Remove(n.src.key())
 	r.entry = n.moved
-	if n.replaces {
-		r.replaced = &n.to
-	}
+	r.replaced = n.replaced()
 	return r, nil
 }
 
-// move makes the entry that is at the new place.
-func (n *renaming) move() {
-	n.moved = n.from
-	n.moved.Parent, n.moved.Name = n.dst.dir, n.dst.name
-	n.moved.SetBefore(n.kept(), n.attempts())
+// replaced returns the entry that is replaced, or nil if none is.
+func (n *renaming) replaced() *bb.Entry {
+	if !n.replaces {
+		return nil
+	}
+	return &n.to
 }
 
 // read looks up both places.
@@ -111,23 +110,6 @@ func (n *renaming) read() error {
 	return err
 }
 
-// allowed holds the rules of rename(2) on replacements.
-func (n *renaming) allowed() error {
-	switch {
-	case !n.replaces:
-		return nil
-	case !n.o.Replace:
-		return exists("rename", n.dst.name)
-	case n.from.IsDir() && !n.to.IsDir():
-		return bb.E(bb.NotDirectory, "rename", n.dst.name, "a directory cannot replace a file")
-	case !n.from.IsDir() && n.to.IsDir():
-		return bb.E(bb.IsDirectory, "rename", n.dst.name, "a file cannot replace a directory")
-	case n.to.Txn != 0:
-		return &namespace.Unfolded{ID: n.to.Txn}
-	}
-	return nil
-}
-
 // checkDir checks the conditions of a directory's rename. All of one round but the first wait for
 // the next, so that no two of them together make a directory its own ancestor.
 func (n *renaming) checkDir() error {
@@ -147,29 +129,6 @@ func notEmpty(op, name string) error {
 	return bb.E(bb.NotEmpty, op, name, "the directory holds something").WithRemedy("remove what it holds first")
 }
 
-// kept returns the object that the store keeps under the new name until the renamed file is flushed
-// first. A file that was flushed takes its own object along, in one step of the store.
-func (n *renaming) kept() bb.Flushed {
-	if !n.replaces || n.moved.IsDir() || n.moved.Flushed.Generation != 0 {
-		return bb.Flushed{}
-	}
-	return n.to.Stored()
-}
-
-// attempts returns the objects that flushes may have put under the new name by the time that the
-// store has followed. Objects of a file that was never flushed stay under its old name, and are
-// removed there. A flushed file takes its object along, if it has replaced the flushed one.
-func (n *renaming) attempts() []bb.Content {
-	var all []bb.Content
-	if n.moved.Flushed.Generation != 0 {
-		all = n.moved.Attempts()
-	}
-	if n.replaces {
-		all = bb.AddContents(all, n.to.Unrecorded()...)
-	}
-	return all
-}
-
 func (n *renaming) storeOp() error {
 	from, err := pathTo(n.b, n.src)
 	if err != nil {
@@ -179,14 +138,7 @@ func (n *renaming) storeOp() error {
 	if err != nil {
 		return err
 	}
-	op := namespace.StoreOp{
-		Op: namespace.OpRename, OldPath: from, NewPath: to, File: n.moved.File, IsDir: n.moved.IsDir(),
-		Flushed: n.from.Flushed, Left: n.from.Replaced(), Attempts: n.from.Unrecorded(),
-	}
-	if n.replaces && op.Flushed.Generation != 0 {
-		op.Replaced, op.ReplacedAttempts = n.to.Stored(), n.to.Unrecorded()
-	}
-	n.e.storeOp(n.b, op)
+	n.e.storeOp(n.b, namespace.MoveOp(&n.from, from, to, n.replaced()))
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"forebay/meta/namespace"
 	"forebay/meta/namespace/namespacetest"
 	"forebay/meta/nslog"
+	"forebay/meta/nslog/once"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/record"
 	"forebay/meta/stream"
@@ -266,7 +267,7 @@ func TestOnce(t *testing.T) {
 	}
 	for i, c := range changes {
 		number++
-		ctx := nslog.WithID(ctx, nslog.ID{Session: session, Number: number, Answered: 1})
+		ctx := once.With(ctx, once.ID{Session: session, Number: number, Answered: 1})
 		first, firstReplaced, err := c(ctx, e)
 		if err != nil {
 			t.Fatalf("change %d: %v", i, err)
@@ -298,12 +299,12 @@ func TestOutcomesGo(t *testing.T) {
 	ctx := metatest.Context(t)
 	session := record.Session{2}
 	for number := uint64(1); number <= 200; number++ {
-		id := nslog.ID{Session: session, Number: number, Answered: number}
-		if _, err := e.Create(nslog.WithID(ctx, id), namespacetest.File(bb.RootDir, fmt.Sprint(number))); err != nil {
+		id := once.ID{Session: session, Number: number, Answered: number}
+		if _, err := e.Create(once.With(ctx, id), namespacetest.File(bb.RootDir, fmt.Sprint(number))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := e.Create(nslog.WithID(ctx, nslog.ID{Session: session, Number: 3}), namespacetest.File(bb.RootDir, "late"))
+	_, err := e.Create(once.With(ctx, once.ID{Session: session, Number: 3}), namespacetest.File(bb.RootDir, "late"))
 	if !errors.Is(err, bb.ErrUnknownOutcome) {
 		t.Errorf("a change that was answered long ago: %v", err)
 	}
@@ -311,8 +312,8 @@ func TestOutcomesGo(t *testing.T) {
 		t.Errorf("it was carried out: %v", err)
 	}
 	for number := uint64(1000); ; number++ {
-		id := nslog.ID{Session: session, Number: number}
-		_, err := e.Create(nslog.WithID(ctx, id), namespacetest.File(bb.RootDir, fmt.Sprint(number)))
+		id := once.ID{Session: session, Number: number}
+		_, err := e.Create(once.With(ctx, id), namespacetest.File(bb.RootDir, fmt.Sprint(number)))
 		if errors.Is(err, bb.Busy) {
 			break
 		}
@@ -323,8 +324,8 @@ func TestOutcomesGo(t *testing.T) {
 	if err := e.EndSession(ctx, session); err != nil {
 		t.Fatal(err)
 	}
-	id := nslog.ID{Session: session, Number: 1}
-	if _, err := e.Create(nslog.WithID(ctx, id), namespacetest.File(bb.RootDir, "new")); err != nil {
+	id := once.ID{Session: session, Number: 1}
+	if _, err := e.Create(once.With(ctx, id), namespacetest.File(bb.RootDir, "new")); err != nil {
 		t.Errorf("the first change of a session that was ended: %v", err)
 	}
 }
@@ -400,7 +401,7 @@ func TestRefusedOnce(t *testing.T) {
 	e := openOn(t, newStream(t, metatest.StartServer(t, t.TempDir())), nslog.Options{Node: "me"})
 	ctx := metatest.Context(t)
 	id := func(number, answered uint64) context.Context {
-		return nslog.WithID(ctx, nslog.ID{Session: record.Session{3}, Number: number, Answered: answered})
+		return once.With(ctx, once.ID{Session: record.Session{3}, Number: number, Answered: answered})
 	}
 	file, other := namespacetest.Create(t, e, bb.RootDir, "f"), namespacetest.File(bb.RootDir, "f")
 	if _, err := e.Create(id(1, 1), other); !errors.Is(err, bb.Exists) {

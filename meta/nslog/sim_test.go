@@ -20,6 +20,7 @@ import (
 	"forebay/meta/namespace"
 	"forebay/meta/namespace/namespacetest"
 	"forebay/meta/nslog"
+	"forebay/meta/nslog/once"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/record"
 	"forebay/meta/stream"
@@ -192,9 +193,9 @@ func (w *world) start() {
 // do carries out a change with an id until it is answered, at one owner after the other.
 func (w *world) do(change func(context.Context, namespace.Tree) error) error {
 	w.number++
-	id := nslog.ID{Session: record.Session{7}, Number: w.number, Answered: w.number}
+	id := once.ID{Session: record.Session{7}, Number: w.number, Answered: w.number}
 	for {
-		err := change(nslog.WithID(metatest.Context(w.t), id), w.owner)
+		err := change(once.With(metatest.Context(w.t), id), w.owner)
 		synctest.Wait()
 		if !w.process.dead && !errors.Is(err, owner.ErrReplaced) {
 			return err

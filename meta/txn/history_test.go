@@ -20,7 +20,7 @@ import (
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
-	"forebay/meta/nslog"
+	"forebay/meta/nslog/once"
 	"forebay/meta/nslog/record"
 	"forebay/meta/stream"
 )
@@ -237,7 +237,7 @@ func (c *client) change(a action) (o outcome, err error) {
 		return err
 	}
 	if c.rnd.IntN(4) > 0 {
-		ctx = nslog.WithID(ctx, nslog.ID{Session: record.Session{byte(c.id), 7}, Number: c.number, Answered: c.number})
+		ctx = once.With(ctx, once.ID{Session: record.Session{byte(c.id), 7}, Number: c.number, Answered: c.number})
 		err = c.ask(do)
 		return o, err
 	}

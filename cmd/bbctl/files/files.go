@@ -221,10 +221,11 @@ func newCatCommand(a *app.App) *cobra.Command {
 }
 
 func newMvCommand(a *app.App) *cobra.Command {
-	var noReplace, dryRun bool
+	var noReplace, exchange, dryRun bool
 	cmd := &cobra.Command{
 		Use: "mv bb://BUFFER/FROM… bb://BUFFER/TO", Short: "Rename a file or directory, atomically", Args: cobra.MinimumNArgs(2),
-		Long: "Renames a file or directory within a buffer, in one atomic step at any size. If TO is a directory, FROM moves into it.\n\n" + app.GlobHelp,
+		Long: "Renames a file or directory within a buffer, in one atomic step at any size. If TO is a directory, FROM moves into it.\n" +
+			"With --exchange, FROM and TO swap their names instead, files or directories.\n\n" + app.GlobHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, to, err := a.Buffer(cmd.Context(), args[len(args)-1])
 			if err != nil {
@@ -234,6 +235,9 @@ func newMvCommand(a *app.App) *cobra.Command {
 			return a.EachMatch(cmd.Context(), "mv", args[:len(args)-1], func(from app.Found, several bool) error {
 				if to.Buffer != from.At.Buffer {
 					return app.Usage("files are renamed within one buffer; use bbctl cp to copy")
+				}
+				if exchange {
+					return exchangeNames(cmd.Context(), a, from, to, several, dryRun)
 				}
 				if !into {
 					e, err := from.Stat(cmd.Context(), to.Path)
@@ -260,8 +264,30 @@ func newMvCommand(a *app.App) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&noReplace, "no-clobber", "n", false, "fail if the new name is taken")
+	cmd.Flags().BoolVar(&exchange, "exchange", false, "swap the names of two files or directories, in one atomic step")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list the files to move")
+	cmd.MarkFlagsMutuallyExclusive("exchange", "no-clobber")
 	return cmd
+}
+
+// exchangeNames swaps two names.
+func exchangeNames(ctx context.Context, a *app.App, from app.Found, to client.Address, several, dryRun bool) error {
+	if several {
+		return app.Usage("--exchange swaps two names: name one file or directory, and another one")
+	}
+	if !dryRun {
+		return from.Exchange(ctx, from.At.Path, to.Path)
+	}
+	for _, move := range [][2]string{{from.At.Path, to.Path}, {to.Path, from.At.Path}} {
+		e, err := from.Stat(ctx, move[0])
+		if err != nil {
+			return err
+		}
+		if err := a.Would("move", client.Address{Buffer: to.Buffer, Path: move[0]}.String(), client.Address{Buffer: to.Buffer, Path: move[1]}.String(), e.Size); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newRmCommand(a *app.App) *cobra.Command {

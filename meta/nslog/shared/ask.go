@@ -9,7 +9,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
-	"forebay/meta/nslog"
+	"forebay/meta/nslog/once"
 	"forebay/meta/nslog/shared/calls"
 	"forebay/meta/retry"
 )
@@ -179,7 +179,7 @@ var errNoOwner = errors.New("no daemon that owns the namespace has answered in t
 // change is ask for a change: with the client's ID, or one of this daemon's.
 func (t *Tree) change(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
 	var ours bool
-	if c.ID, ours = nslog.IDOf(ctx); !ours {
+	if c.ID, ours = once.IDOf(ctx); !ours {
 		c.ID = t.changes.Begin()
 		defer t.changes.End(c.ID)
 	}

@@ -8,6 +8,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/namespace"
 	"forebay/meta/nslog"
+	"forebay/meta/nslog/once"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/shared/calls"
 )
@@ -28,7 +29,7 @@ func (t *Tree) Handle(ctx context.Context, c *calls.Call) *calls.Answer {
 		return &calls.Answer{Status: calls.OtherIncarnation, Owner: e.Incarnation()}
 	}
 	if c.ID.Number != 0 {
-		ctx = nslog.WithID(ctx, c.ID)
+		ctx = once.With(ctx, c.ID)
 	}
 	a := &calls.Answer{Status: calls.Served, Owner: e.Incarnation()}
 	var err error
@@ -63,10 +64,8 @@ func perform(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answe
 		r, rerr := e.Rename(ctx, c.Dir, c.Name, c.ToDir, c.ToName, namespace.RenameOptions{Replace: c.Options.Replace, StoreOp: c.Options.StoreOp})
 		a.Entry, a.Replaced, err = r.Entry, r.Replaced, rerr
 	case calls.OpExchange:
-		x, xerr := e.Exchange(ctx, c.Dir, c.Name, c.ToDir, c.ToName, namespace.ExchangeOptions{From: c.Options.From, To: c.Options.To, StoreOp: c.Options.StoreOp})
-		if err = xerr; err == nil {
-			a.Entry, a.Replaced, a.Yes = x.Entry, &x.Other, x.Before
-		}
+		x, xerr := e.Exchange(ctx, c.Dir, c.Name, c.ToDir, c.ToName, c.Options.Exchange())
+		err = a.Exchanged(x, xerr)
 	case calls.OpRemove:
 		a.Entry, err = e.Remove(ctx, c.Dir, c.Name, namespace.RemoveOptions{StoreOp: c.Options.StoreOp, Revision: c.Options.Revision})
 	case calls.OpDoneStoreOp:

@@ -23,8 +23,8 @@ import (
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
-	"forebay/meta/nslog"
 	"forebay/meta/nslog/lease"
+	"forebay/meta/nslog/once"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/shared"
@@ -201,7 +201,7 @@ func (c *client) play(ctx context.Context, operations int) {
 // that is killed, and now and then not for long enough.
 func (c *client) record(ctx context.Context, a action) {
 	c.number++
-	id := nslog.ID{Session: c.session, Number: c.number, Answered: c.number}
+	id := once.ID{Session: c.session, Number: c.number, Answered: c.number}
 	one, cancel := context.WithCancel(ctx)
 	if c.rnd.IntN(100) == 0 && c.unknown < 2 {
 		c.unknown++
@@ -213,7 +213,7 @@ func (c *client) record(ctx context.Context, a action) {
 	var err error
 	for at := c.id; ; at++ {
 		d := c.daemon(at % len(c.daemons))
-		alive, stop := context.WithCancel(nslog.WithID(one, id))
+		alive, stop := context.WithCancel(once.With(one, id))
 		go func() {
 			select {
 			case <-d.dead:

@@ -9,7 +9,7 @@
 //
 // # Exactly once
 //
-// A change has a session and a number (nslog.ID): those of its client, or the Tree's own. It is
+// A change has a session and a number (once.ID): those of its client, or the Tree's own. It is
 // sent until an owner answers, and carried out by the first of them that has it in the log. Any
 // other owner finds its outcome there. A refused change has left nothing in the log, so a late copy
 // of the call could be carried out after all. So the owner keeps refusals, and each call names the

@@ -9,7 +9,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/namespace"
-	"forebay/meta/nslog"
+	"forebay/meta/nslog/once"
 	"forebay/meta/nslog/shared/calls"
 	"forebay/meta/nslog/shared/walk"
 	"forebay/meta/retry"
@@ -168,7 +168,7 @@ func (t *Tree) Update(ctx context.Context, dir bb.DirID, name string, fn func(*b
 
 // outcome returns the answer to a client's change, if it was carried out.
 func (t *Tree) outcome(ctx context.Context) (e bb.Entry, done bool, err error) {
-	id, has := nslog.IDOf(ctx)
+	id, has := once.IDOf(ctx)
 	if !has {
 		return e, false, nil
 	}
@@ -213,14 +213,8 @@ func (t *Tree) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstD
 
 // Exchange swaps the names of two files or directories.
 func (t *Tree) Exchange(ctx context.Context, dirA bb.DirID, nameA string, dirB bb.DirID, nameB string, o namespace.ExchangeOptions) (namespace.Exchanged, error) {
-	a, err := t.change(ctx, &calls.Call{Op: calls.OpExchange, Dir: dirA, Name: nameA, ToDir: dirB, ToName: nameB, Options: calls.CallOptions{StoreOp: o.StoreOp, From: o.From, To: o.To}})
-	if err == nil && a.Replaced == nil {
-		err = bb.E(bb.Internal, "exchange", nameA, "the answer has one entry alone")
-	}
-	if err != nil {
-		return namespace.Exchanged{}, err
-	}
-	return namespace.Exchanged{Entry: a.Entry, Other: *a.Replaced, Before: a.Yes}, nil
+	a, err := t.change(ctx, &calls.Call{Op: calls.OpExchange, Dir: dirA, Name: nameA, ToDir: dirB, ToName: nameB, Options: calls.ExchangeOptions(o)})
+	return a.AsExchanged(err)
 }
 
 // Remove removes a file or an empty directory.
@@ -247,7 +241,7 @@ func (t *Tree) RemoveAll(ctx context.Context, parent bb.DirID, name string, o na
 			return err
 		}
 		if found.IsDir() {
-			if err := t.removeTree(nslog.WithID(ctx, nslog.ID{}), found.Dir, o, fn, 0); err != nil {
+			if err := t.removeTree(once.With(ctx, once.ID{}), found.Dir, o, fn, 0); err != nil {
 				return err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"forebay/meta/namespace"
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/lease"
+	"forebay/meta/nslog/once"
 )
 
 // Op is the operation of a call: a method of namespace.Tree, or a part of one.
@@ -64,7 +65,7 @@ const (
 type Call struct {
 	Owner     nslog.Incarnation // that it is meant for
 	From      bb.NodeID
-	ID        nslog.ID // of a change; Number 0: none
+	ID        once.ID // of a change; Number 0: none
 	Op        Op
 	Dir       bb.DirID
 	Name      string // or a path, or a key, or a filter of keys
@@ -97,6 +98,16 @@ type CallOptions struct {
 	From, To uint64 // the expected numbers of an exchange
 }
 
+// ExchangeOptions are those of an exchange.
+func ExchangeOptions(o namespace.ExchangeOptions) CallOptions {
+	return CallOptions{StoreOp: o.StoreOp, From: o.From, To: o.To}
+}
+
+// Exchange is the other way round.
+func (o CallOptions) Exchange() namespace.ExchangeOptions {
+	return namespace.ExchangeOptions{StoreOp: o.StoreOp, From: o.From, To: o.To}
+}
+
 // Status is whether an answer is the owner's.
 type Status uint8
 
@@ -124,6 +135,25 @@ type Answer struct {
 	Yes      bool // more, done, there, pending or removed
 	Lease    lease.Grant
 	Failure  *Failure
+}
+
+// Exchanged sets the answer to an exchange, unless that has failed.
+func (a *Answer) Exchanged(x namespace.Exchanged, err error) error {
+	if err == nil {
+		a.Entry, a.Replaced, a.Yes = x.Entry, &x.Other, x.Before
+	}
+	return err
+}
+
+// AsExchanged returns the result of an exchange that had an answer, or an error.
+func (a *Answer) AsExchanged(err error) (namespace.Exchanged, error) {
+	if err == nil && a.Replaced == nil {
+		err = bb.E(bb.Internal, "exchange", a.Entry.Name, "the answer has one entry alone")
+	}
+	if err != nil {
+		return namespace.Exchanged{}, err
+	}
+	return namespace.Exchanged{Entry: a.Entry, Other: *a.Replaced, Before: a.Yes}, nil
 }
 
 // Failure is an error that was carried from another daemon.

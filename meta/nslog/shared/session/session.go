@@ -6,7 +6,7 @@ import (
 	"crypto/rand"
 	"sync"
 
-	"forebay/meta/nslog"
+	"forebay/meta/nslog/once"
 	"forebay/meta/nslog/record"
 )
 
@@ -27,7 +27,7 @@ type Numbers struct {
 }
 
 // Begin returns the ID of a new change.
-func (n *Numbers) Begin() nslog.ID {
+func (n *Numbers) Begin() once.ID {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.open == nil {
@@ -35,11 +35,11 @@ func (n *Numbers) Begin() nslog.ID {
 	}
 	n.last++
 	n.open[n.last] = struct{}{}
-	return nslog.ID{Session: n.session, Number: n.last, Answered: n.lowest}
+	return once.ID{Session: n.session, Number: n.last, Answered: n.lowest}
 }
 
 // End records that a change is not sent any more.
-func (n *Numbers) End(id nslog.ID) {
+func (n *Numbers) End(id once.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.open, id.Number)

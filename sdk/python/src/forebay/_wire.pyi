@@ -27,6 +27,7 @@ TYPE_LOST: Final = 26
 TYPE_MKNOD: Final = 27
 TYPE_SET_XATTR: Final = 28
 TYPE_XATTRS: Final = 29
+TYPE_EXCHANGE: Final = 19
 TYPE_OPEN: Final = 30
 TYPE_COMMIT: Final = 31
 TYPE_EXTENTS: Final = 32
@@ -68,6 +69,7 @@ TYPE_RECHECK: Final = 64
 TYPE_PLACE_RENAME: Final = 65
 TYPE_PLACE_REMOVE: Final = 66
 TYPE_NAMES: Final = 67
+TYPE_FOLLOW: Final = 68
 
 class Empty(Message):
     def __init__(self) -> None: ...
@@ -312,6 +314,13 @@ class Rename(Message):
     to: str
     no_replace: bool
     def __init__(self, *, buffer: str | None = ..., to: str | None = ..., no_replace: bool | None = ..., **fields: str) -> None: ...
+
+class ExchangeNames(Message):
+    buffer: str
+    to: str
+    from_id: int
+    to_id: int
+    def __init__(self, *, buffer: str | None = ..., to: str | None = ..., from_id: int | None = ..., to_id: int | None = ..., **fields: str) -> None: ...
 
 class Remove(Message):
     buffer: str
@@ -771,6 +780,15 @@ class PlaceRemove(Message):
     generation: int
     path: str
     def __init__(self, *, buffer: str | None = ..., dir: int | None = ..., name: str | None = ..., expect: int | None = ..., generation: int | None = ..., path: str | None = ...) -> None: ...
+
+class Follow(Message):
+    buffer: str
+    file: int
+    dir: int
+    name: str
+    to_dir: int
+    to_name: str
+    def __init__(self, *, buffer: str | None = ..., file: int | None = ..., dir: int | None = ..., name: str | None = ..., to_dir: int | None = ..., to_name: str | None = ...) -> None: ...
 
 class Discard(Message):
     buffer: str
