@@ -1,6 +1,6 @@
 // Command demo shows the main job on real content. A burst is handed over at memory speed, the daemon is killed
 // in the middle of flushing, comes back, and everything arrives in the store, byte for byte, and is served from
-// memory still. `make demo` runs it. It must never import a package of the daemon, since it shows the installed
+// memory still. Then programs work on a mount. `make demo` runs it. It must never import a package of the daemon, since it shows the installed
 // commands.
 package main
 
@@ -26,7 +26,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	var d demo
-	flag.StringVar(&d.bin, "bin", "bin", "folder of bbd and bbctl")
+	flag.StringVar(&d.bin, "bin", "bin", "folder of bbd, bbctl and bbmount")
 	flag.StringVar(&d.tree, "tree", "", "tree to take content from (default: the Go toolchain's)")
 	flag.Parse()
 	if err := d.run(ctx); err != nil {
@@ -91,6 +91,9 @@ func (d *demo) run(ctx context.Context) (err error) {
 		return err
 	}
 	if err := d.status(ctx); err != nil {
+		return err
+	}
+	if err := d.mount(ctx); err != nil {
 		return err
 	}
 	say("\nThe application went on after %s instead of %s: %s. Nothing was lost. (%s in all)",
@@ -323,6 +326,9 @@ func (d *demo) status(ctx context.Context) error {
 
 // cleanup stops the daemon, frees its memory and deletes the folder.
 func (d *demo) cleanup() error {
+	if err := d.unmount(); err != nil {
+		return err // the folder has the mount in it
+	}
 	if d.daemon != nil && d.daemon.Process != nil && d.daemon.ProcessState == nil {
 		d.daemon.Process.Signal(syscall.SIGTERM)
 		d.daemon.Wait()
