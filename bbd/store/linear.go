@@ -21,9 +21,11 @@ import (
 //
 // If the generation is linear, nothing is done. bb.NoSpace if too little memory is empty. bb.Unsupported if a file
 // cannot be linear: a small or very large one, one with bytes on disk or evicted, of several users, of very many
-// extents. bb.Busy if the generation changed meanwhile.
+// extents. bb.Busy if the generation is written, or while anything else is moved.
 func (s *Store) Linearise(ctx context.Context, f bb.FileID, n bb.Generation) error {
-	s.spillMu.Lock() // nothing is spilled meanwhile, and Close waits
+	if !s.spillMu.TryLock() { // nothing is spilled meanwhile, and Close waits
+		return bb.E(bb.Busy, "linearise", fileName(f, n), "another file is being moved, or memory is being spilled")
+	}
 	defer s.spillMu.Unlock()
 	v, err := s.Snapshot(f, n)
 	if err != nil {
@@ -38,7 +40,7 @@ func (s *Store) Linearise(ctx context.Context, f bb.FileID, n bb.Generation) err
 		return err
 	}
 	defer pinned.Release()
-	m := &lineariser{s: s, v: v, segments: map[int]*segment{}}
+	m := &lineariser{s: s, v: v, shown: map[int]*segment{}}
 	if done, err := m.plan(runs); done || err != nil {
 		return err
 	}
@@ -105,8 +107,7 @@ type lineariser struct {
 	runs   []run    // without holes
 	pieces []linearPiece
 	parts  []part
-
-	segments map[int]*segment // by linear.Of
+	shown  map[int]*segment // by linear.Of
 }
 
 // linearPiece is a run, or a part of one, that lies in one segment of the linear region.
@@ -234,7 +235,7 @@ func (m *lineariser) layOut(r *region) error {
 		}
 		r.take(g, l.Unit)
 		s.mu.segments[g] = struct{}{}
-		m.parts, m.segments[i] = append(m.parts, part{g, items[i]}), g
+		m.parts, m.shown[i] = append(m.parts, part{g, items[i]}), g
 	}
 	return nil
 }
@@ -275,7 +276,7 @@ func (m *lineariser) show() error {
 		g.buffer = unique.Make(p.c.Buffer)
 	}
 	for _, piece := range m.pieces {
-		g.ext.put(newExtent(m.segments[linear.Of(piece.item.FileOffset)], piece.item, states[piece.run]), &d)
+		g.ext.put(newExtent(m.shown[linear.Of(piece.item.FileOffset)], piece.item, states[piece.run]), &d)
 	}
 	m.s.crash("linear shown")
 	return nil
