@@ -164,3 +164,18 @@ func TestDoctorSlurm(t *testing.T) {
 	wantStates(t, "a cluster", aloneFindings([]finding{{"cluster", isOK, "", ""}}, wired), 0, 0, 0)
 	wantStates(t, "way two with a trap", slurmFindings(config("BurstBufferType = burst_buffer/lua", "PrologSlurmctld = /x"), read), 1, 1, 0)
 }
+
+func TestPassthroughFinding(t *testing.T) {
+	for _, c := range []struct {
+		release string
+		root    bool
+		want    string
+	}{
+		{"6.9.0-1-amd64\n", true, "the kernel can"}, {"6.18.44\n", true, "the kernel can"}, {"7.0\n", true, "the kernel can"},
+		{"6.9.0\n", false, "a mount by root"}, {"6.8.12\n", true, "Linux 6.9"}, {"5.15.0-rc1\n", true, "Linux 6.9"}, {"", true, "Linux 6.9"},
+	} {
+		if f := passthroughFinding(c.release, c.root); f.State != isOK || !strings.Contains(f.What, c.want) {
+			t.Errorf("%q, root %v: %+v", c.release, c.root, f)
+		}
+	}
+}

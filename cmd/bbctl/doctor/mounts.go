@@ -18,6 +18,9 @@ func examineMounts() []finding {
 	_, noProgram := mount.Program()
 	_, noHelper := exec.LookPath("fusermount3")
 	all := []finding{mountFinding(noDevice == nil, noProgram == nil, os.Geteuid() == 0, noHelper == nil)}
+	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil && all[0].State == isOK {
+		all = append(all, passthroughFinding(string(release), os.Geteuid() == 0))
+	}
 	if table, err := os.ReadFile("/etc/fstab"); err == nil {
 		_, noHelper := os.Stat("/sbin/mount.forebay")
 		all = append(all, fstabFinding(string(table), noHelper == nil)...)
@@ -34,6 +37,18 @@ func examineMounts() []finding {
 		}
 	}
 	return all
+}
+
+// passthroughFinding says which way mounts can read large files.
+func passthroughFinding(release string, root bool) finding {
+	var major, minor int
+	fmt.Sscanf(release, "%d.%d", &major, &minor) //nolint:errcheck // 0.0 is too old
+	if what := "bbmount alone can read files: passthrough needs "; major < 6 || major == 6 && minor < 9 {
+		return finding{"mount", isOK, what + "Linux 6.9", ""}
+	} else if !root {
+		return finding{"mount", isOK, what + "a mount by root", ""}
+	}
+	return finding{"mount", isOK, "the kernel can read large files from memory (bbmount --passthrough read)", ""}
 }
 
 // fstabFinding returns the faults of the lines of fstab(5) that mount buffers.
