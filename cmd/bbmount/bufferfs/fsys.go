@@ -18,6 +18,7 @@ import (
 	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/errno"
 	"forebay/cmd/bbmount/kernel"
+	"forebay/cmd/bbmount/names"
 	"forebay/cmd/bbmount/passthrough"
 	"forebay/cmd/bbmount/peers"
 	"forebay/cmd/bbmount/request"
@@ -42,6 +43,7 @@ type FS struct {
 	kept    *attrcache.Cache
 	retries kernel.Retries
 	peers   *peers.Patience
+	settled names.Changes     // of names
 	passes  *passthrough.Ends // nil: every program reads by this process
 	root    *node
 
@@ -61,6 +63,7 @@ func New(ctx context.Context, c *client.Client, buffer string, passes *passthrou
 		c: c, b: c.Buffer(buffer), log: log, ctx: ctx,
 		self:  fuse.Owner{Uid: info.UID, Gid: info.GID},
 		names: semaphore.NewWeighted(allNames), kept: attrcache.New(), passes: passes, peers: patience,
+		settled: names.Changes{Buffer: c.Buffer(buffer), Settle: patience.Settle},
 	}
 	f.mu.files, f.mu.open = map[bb.FileID]*node{}, map[*node]struct{}{}
 	f.root = f.newNode(0)

@@ -14,6 +14,7 @@ import (
 	"forebay/client"
 	"forebay/cmd/bbmount/attr"
 	"forebay/cmd/bbmount/attrcache"
+	"forebay/cmd/bbmount/names"
 	"forebay/cmd/bbmount/request"
 	"forebay/cmd/bbmount/room"
 	"forebay/cmd/bbmount/xattrs"
@@ -386,13 +387,7 @@ func (n *node) remove(ctx context.Context, name string) error {
 			return err
 		}
 		defer f.kept.Drop(p)
-		return f.peers.Settle(ctx, func(repeated bool) error {
-			err := f.b.Remove(ctx, p)
-			if repeated && client.KindOf(err) == client.ErrNotFound {
-				return nil
-			}
-			return err
-		})
+		return f.settled.Remove(ctx, p)
 	})
 }
 
@@ -484,28 +479,12 @@ func (m *move) carryOut(ctx context.Context, source *node) error {
 	if err != nil {
 		return err
 	}
-	rename := f.b.Rename
-	if m.noReplace {
-		rename = f.b.RenameNoReplace
-	}
-	err = f.peers.Settle(ctx, func(repeated bool) error {
-		if repeated && f.isAt(ctx, to, source) && !f.isAt(ctx, from, source) {
-			return nil
-		}
-		return rename(ctx, from, to)
-	})
+	err = f.settled.Rename(ctx, from, to, names.Moved{File: source.id, NoReplace: m.noReplace})
 	f.kept.Clear()
 	if err == nil {
 		f.link(source, m.to, m.newName)
 	}
 	return err
-}
-
-// isAt reports whether a path leads to a node: to the same file, or to any directory, since the
-// daemon reports no identity of these.
-func (f *FS) isAt(ctx context.Context, p string, n *node) bool {
-	e, err := f.b.Stat(ctx, p)
-	return err == nil && e.IsDir() == n.IsDir() && e.File == n.id
 }
 
 // Statfs implements statfs.

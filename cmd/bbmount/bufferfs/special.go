@@ -78,15 +78,7 @@ func (n *node) special(ctx context.Context, name string, caller fuse.Owner, out 
 	if err != nil {
 		return nil, err
 	}
-	err = f.peers.Settle(ctx, func(repeated bool) error {
-		err := do(p)
-		if repeated && client.KindOf(err) == client.ErrExists {
-			if e, statErr := f.b.Stat(ctx, p); statErr == nil && same(&e) {
-				return nil
-			}
-		}
-		return err
-	})
+	err = f.settled.Make(ctx, p, func() error { return do(p) }, same)
 	if err == nil {
 		err = f.give(ctx, p, caller, nil)
 	}

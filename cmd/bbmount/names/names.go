@@ -1,0 +1,95 @@
+// Package names carries out changes of a buffer's names until their outcome is known: one that was repeated looks whether the
+// first attempt has done it. It must never depend on what the kernel knows of the names.
+package names
+
+import (
+	"context"
+	"time"
+
+	"forebay/client"
+	"forebay/internal/bb"
+)
+
+// Changes changes the names of a buffer. Its methods may be called concurrently.
+type Changes struct {
+	Buffer *client.Buffer
+	// Settle calls do until its outcome is known, with repeated set from the second time on.
+	Settle func(ctx context.Context, do func(repeated bool) error) error
+}
+
+// Make makes an entry without bytes. Same reports whether an entry equals the wanted one.
+func (c *Changes) Make(ctx context.Context, p string, do func() error, same func(*client.Entry) bool) error {
+	return c.Settle(ctx, func(repeated bool) error {
+		err := do()
+		if repeated && client.KindOf(err) == client.ErrExists {
+			if e, statErr := c.Buffer.Stat(ctx, p); statErr == nil && same(&e) {
+				return nil
+			}
+		}
+		return err
+	})
+}
+
+// Remove removes a file or an empty directory.
+func (c *Changes) Remove(ctx context.Context, p string) error {
+	return c.Settle(ctx, func(repeated bool) error {
+		err := c.Buffer.Remove(ctx, p)
+		if repeated && client.KindOf(err) == client.ErrNotFound {
+			return nil
+		}
+		return err
+	})
+}
+
+// Moved is the subject of a rename.
+type Moved struct {
+	File bb.FileID // 0: a directory
+	// NoReplace refuses a new name that is taken.
+	NoReplace bool
+}
+
+// isAt reports whether a path leads to it: to the same file, or to any directory.
+func (m *Moved) isAt(ctx context.Context, b *client.Buffer, p string) bool {
+	e, err := b.Stat(ctx, p)
+	return err == nil && e.IsDir() == (m.File == 0) && e.File == m.File
+}
+
+// Rename renames a file or directory.
+func (c *Changes) Rename(ctx context.Context, from, to string, m Moved) error {
+	rename := c.Buffer.Rename
+	if m.NoReplace {
+		rename = c.Buffer.RenameNoReplace
+	}
+	return c.Settle(ctx, func(repeated bool) error {
+		if repeated && m.isAt(ctx, c.Buffer, to) && !m.isAt(ctx, c.Buffer, from) {
+			return nil
+		}
+		return rename(ctx, from, to)
+	})
+}
+
+// Exchange swaps the names of two files or directories.
+func (c *Changes) Exchange(ctx context.Context, from, to string) error {
+	for pause := time.Millisecond; ; pause *= 2 {
+		var pair [2]client.Entry
+		for i, p := range []string{from, to} {
+			var err error
+			if pair[i], err = c.Buffer.Stat(ctx, p); err != nil {
+				return err
+			}
+		}
+		again := false
+		err := c.Settle(ctx, func(repeated bool) error {
+			again = repeated
+			return c.Buffer.ExchangeEntries(ctx, &pair[0], &pair[1]) // once, however often it is sent
+		})
+		if client.KindOf(err) != client.ErrBusy || again || pause > time.Second {
+			return err
+		}
+		select { // one of them was replaced meanwhile
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return bb.Cancelled
+		}
+	}
+}
