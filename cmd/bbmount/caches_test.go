@@ -101,12 +101,40 @@ func TestKernelCaches(t *testing.T) {
 	was := stat(t, f).Ino
 	check(t, other.Rename(t.Context(), "d/g", "d/f"))
 	soon("the name is another file's", func() bool { st := stat(t, f); return st.Ino != was && st.Size == 7 })
+	exchangedElsewhere(t, m, other, soon)
 	check(t, other.Remove(t.Context(), "d/f"))
 	soon("the name is gone", func() bool {
 		var st unix.Stat_t
 		return unix.Stat(f, &st) == syscall.ENOENT
 	})
 	holdsNo(t, filepath.Dir(f))
+}
+
+// exchangedElsewhere has another node exchange names that the kernel keeps.
+func exchangedElsewhere(t *testing.T, m *mounted, other *client.Buffer, soon func(string, func() bool)) {
+	t.Helper()
+	at := func(name string) string { return filepath.Join(m.dir, name) }
+	for _, dir := range []string{"x/sub", "y/sub"} {
+		check(t, os.MkdirAll(at(dir), 0o755))
+		write(t, at(dir+"/f"), "in "+dir)
+		write(t, at(dir+"-file"), "beside "+dir)
+		stat(t, at(dir+"/f"))
+	}
+	is := func(name, content string) func() bool {
+		return func() bool {
+			got, err := os.ReadFile(at(name))
+			return err == nil && string(got) == content
+		}
+	}
+	check(t, other.Exchange(t.Context(), "x/sub-file", "y/sub-file"))
+	soon("files are exchanged", is("x/sub-file", "beside y/sub"))
+	soon("so is the other one", is("y/sub-file", "beside x/sub"))
+	check(t, other.Exchange(t.Context(), "x", "y"))
+	soon("directories are exchanged", is("x/sub/f", "in y/sub"))
+	soon("so is the other one", is("y/sub/f", "in x/sub"))
+	check(t, other.Exchange(t.Context(), "x/sub", "y/sub-file"))
+	soon("a directory became a file", is("x/sub", "beside y/sub"))
+	soon("a file became a directory", is("y/sub-file/f", "in y/sub"))
 }
 
 func holdsNo(t *testing.T, dir string) {

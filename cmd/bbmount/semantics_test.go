@@ -35,6 +35,7 @@ func TestSemantics(t *testing.T) {
 		"sparse":                             sparse,
 		"fsync and close commit":             commits,
 		"rename":                             renames,
+		"exchange":                           exchanges,
 		"rename of what is open":             renamesOpen,
 		"unlink while open":                  unlinksOpen,
 		"rename over what is open":           renamesOverOpen,
@@ -194,13 +195,62 @@ func commits(t *testing.T, m *mounted, dir string) {
 	check(t, d.Sync())
 }
 
+func exchanges(t *testing.T, m *mounted, dir string) {
+	at := func(name string) string { return filepath.Join(dir, name) }
+	swap := func(a, b string) error {
+		return unix.Renameat2(unix.AT_FDCWD, at(a), unix.AT_FDCWD, at(b), unix.RENAME_EXCHANGE)
+	}
+	write(t, at("a"), "A")
+	write(t, at("b"), "B")
+	inos := [2]uint64{stat(t, at("a")).Ino, stat(t, at("b")).Ino}
+	fa, fb := open(t, at("a"), os.O_RDWR), open(t, at("b"), os.O_RDWR|os.O_APPEND)
+	put(t, fa, "1")
+	put(t, fb, "2") // neither is committed
+	check(t, swap("a", "b"))
+	if now := [2]uint64{stat(t, at("b")).Ino, stat(t, at("a")).Ino}; now != inos {
+		t.Errorf("the inodes changed from %v to %v", inos, now)
+	}
+	m.inBuffer(t, at("a"), "B2")
+	m.inBuffer(t, at("b"), "1")
+	put(t, fa, "3")
+	put(t, fb, "4")
+	check(t, fa.Close())
+	check(t, fb.Close())
+	holds(t, at("a"), "B24")
+	holds(t, at("b"), "13")
+	m.inBuffer(t, at("b"), "13")
+
+	check(t, os.MkdirAll(at("d/e"), 0o755))
+	check(t, os.MkdirAll(at("x/y"), 0o755))
+	write(t, at("d/e/f"), "F")
+	write(t, at("x/y/g"), "G")
+	below := open(t, at("d/e/f"), os.O_WRONLY|os.O_APPEND)
+	put(t, below, "1")
+	check(t, swap("d", "x"))
+	put(t, below, "2")
+	check(t, below.Close())
+	holds(t, at("x/e/f"), "F12")
+	holds(t, at("d/y/g"), "G")
+	check(t, swap("a", "x/e"))
+	holds(t, at("a/f"), "F12")
+	holds(t, at("x/e"), "B24")
+	m.inBuffer(t, at("a/f"), "F12")
+	if names, err := os.ReadDir(at("a")); err != nil || len(names) != 1 || names[0].Name() != "f" {
+		t.Errorf("the directory has %v (%v)", names, err)
+	}
+	refused(t, "what is not there", swap("a", "none"), syscall.ENOENT)
+	refused(t, "below itself", swap("d", "d/y"), syscall.EINVAL)
+	check(t, swap("b", "b"))
+	check(t, os.Remove(at("b")))
+	check(t, os.Remove(at("x/e")))
+}
+
 func renames(t *testing.T, m *mounted, dir string) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	write(t, at("a"), "A")
 	write(t, at("b"), "B")
 	refused(t, "RENAME_NOREPLACE", unix.Renameat2(unix.AT_FDCWD, at("a"), unix.AT_FDCWD, at("b"), unix.RENAME_NOREPLACE), syscall.EEXIST)
 	check(t, unix.Renameat2(unix.AT_FDCWD, at("a"), unix.AT_FDCWD, at("c"), unix.RENAME_NOREPLACE))
-	refused(t, "RENAME_EXCHANGE", unix.Renameat2(unix.AT_FDCWD, at("b"), unix.AT_FDCWD, at("c"), unix.RENAME_EXCHANGE), syscall.EINVAL)
 	ino := stat(t, at("c")).Ino
 	check(t, os.Rename(at("c"), at("b")))
 	holds(t, at("b"), "A")

@@ -31,6 +31,7 @@ const (
 type Tree interface {
 	Changed(path string)                    // drops attributes
 	Moved(ctx context.Context, path string) // drops attributes, and the name if it leads elsewhere
+	Left(ctx context.Context, path string)  // is Moved of a name that something was moved away from
 	Below(path string)                      // drops all attributes below, and names of files
 }
 
@@ -261,7 +262,7 @@ func (c *Cache) event(ctx context.Context, e *admin.Event, t Tree) {
 		t.Moved(ctx, path)
 	case admin.EventRenamed:
 		c.Clear() // of a directory it may be
-		t.Moved(ctx, clean(strings.TrimPrefix(e.Reason, "from ")))
+		t.Left(ctx, clean(strings.TrimPrefix(e.Reason, "from ")))
 		t.Moved(ctx, path)
 	case admin.EventTxnDecided:
 		c.Clear()

@@ -17,6 +17,7 @@ import (
 type tree struct{ dropped []string }
 
 func (t *tree) Changed(path string)                  { t.dropped = append(t.dropped, "attributes of "+path) }
+func (t *tree) Left(_ context.Context, path string)  { t.dropped = append(t.dropped, "left "+path) }
 func (t *tree) Moved(_ context.Context, path string) { t.dropped = append(t.dropped, "name "+path) }
 func (t *tree) Below(path string)                    { t.dropped = append(t.dropped, "all of "+path) }
 
@@ -87,7 +88,7 @@ func TestDrops(t *testing.T) {
 	} {
 		c.event(t.Context(), &e, tr)
 	}
-	want := []string{"attributes of a", "name d/b", "name d/c", "name e", "all of out", "all of "}
+	want := []string{"attributes of a", "left d/b", "name d/c", "name e", "all of out", "all of "}
 	if !slices.Equal(tr.dropped, want) {
 		t.Errorf("dropped %q, not %q", tr.dropped, want)
 	}

@@ -309,22 +309,11 @@ func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.Fi
 
 // make creates a file, until the outcome is known.
 func (f *FS) make(ctx context.Context, p string, mode fs.FileMode) (w *opened.File, err error) {
-	err = f.peers.Settle(ctx, func(repeated bool) (err error) {
-		w, err = opened.Open(f.ctx, ctx, f.b, p, client.OpenOptions{Write: true, Create: true, Exclusive: true, Mode: mode})
-		if repeated && client.KindOf(err) == client.ErrExists && f.isNew(ctx, p) {
-			w, err = opened.Open(f.ctx, ctx, f.b, p, client.OpenOptions{Write: true})
-		}
+	err = f.settled.Create(ctx, p, mode, func(o client.OpenOptions) (err error) {
+		w, err = opened.Open(f.ctx, ctx, f.b, p, o)
 		return err
 	})
 	return w, err
-}
-
-// isNew reports whether, after a lost answer, a file is one that this mount has created: without
-// any write, with this user, and with this node as its owner.
-func (f *FS) isNew(ctx context.Context, p string) bool {
-	e, err := f.b.Stat(ctx, p)
-	return err == nil && !e.IsDir() && e.Size == 0 && e.UID == f.self.Uid &&
-		len(e.Holders) == 1 && e.Holders[0] == f.c.Server().Node
 }
 
 // Read implements read.

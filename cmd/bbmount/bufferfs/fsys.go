@@ -63,7 +63,7 @@ func New(ctx context.Context, c *client.Client, buffer string, passes *passthrou
 		c: c, b: c.Buffer(buffer), log: log, ctx: ctx,
 		self:  fuse.Owner{Uid: info.UID, Gid: info.GID},
 		names: semaphore.NewWeighted(allNames), kept: attrcache.New(), passes: passes, peers: patience,
-		settled: names.Changes{Buffer: c.Buffer(buffer), Settle: patience.Settle},
+		settled: names.Changes{Client: c, Buffer: c.Buffer(buffer), Settle: patience.Settle},
 	}
 	f.mu.files, f.mu.open = map[bb.FileID]*node{}, map[*node]struct{}{}
 	f.root = f.newNode(0)

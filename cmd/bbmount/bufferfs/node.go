@@ -391,15 +391,17 @@ func (n *node) remove(ctx context.Context, name string) error {
 	})
 }
 
-// Rename implements rename, with RENAME_NOREPLACE. EINVAL means, as everywhere, that
-// RENAME_EXCHANGE is not supported.
+// Rename implements rename, with RENAME_NOREPLACE or RENAME_EXCHANGE.
 func (n *node) Rename(ctx context.Context, name string, newParent fusefs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
-	if flags&^unix.RENAME_NOREPLACE != 0 {
-		return syscall.EINVAL
-	}
 	ctx, done := n.fsys.request(ctx)
 	defer done()
-	m := move{from: n, name: name, to: newParent.(*node), newName: newName, noReplace: flags&unix.RENAME_NOREPLACE != 0}
+	m := move{from: n, name: name, to: newParent.(*node), newName: newName, noReplace: flags == unix.RENAME_NOREPLACE, exchange: flags == unix.RENAME_EXCHANGE}
+	switch {
+	case m.exchange:
+		return n.fsys.errno(m.swap(ctx))
+	case flags != 0 && !m.noReplace:
+		return syscall.EINVAL
+	}
 	return n.fsys.errno(m.run(ctx))
 }
 
@@ -410,6 +412,7 @@ type move struct {
 	to        *node
 	newName   string
 	noReplace bool
+	exchange  bool
 }
 
 func (m *move) run(ctx context.Context) error {
@@ -430,20 +433,13 @@ func (m *move) run(ctx context.Context) error {
 				return err
 			}
 			defer unshare()
-			return m.carryOut(ctx, source)
+			return m.carryOut(ctx, source, nil)
 		})
 	})
 }
 
-// directory renames a directory. Open files below it are committed under the old path before, and
-// found under the new one afterwards.
+// directory renames a directory. Open files below it are committed under the old path before.
 func (m *move) directory(ctx context.Context, source, victim *node) error {
-	f := m.from.fsys
-	for _, open := range f.openBelow(source) {
-		if err := open.release(ctx); err != nil {
-			return err
-		}
-	}
 	if victim != nil {
 		if !victim.IsDir() {
 			return syscall.ENOTDIR
@@ -452,24 +448,52 @@ func (m *move) directory(ctx context.Context, source, victim *node) error {
 			return err
 		}
 	}
+	return source.still(ctx, func() error { return m.alone(ctx, source, victim) })
+}
+
+// swap exchanges both names. Open files, and those below directories, are committed under the old paths before.
+func (m *move) swap(ctx context.Context) error {
+	source, other := m.from.childNode(m.name), m.to.childNode(m.newName)
+	if source == nil || other == nil {
+		return syscall.ESTALE // the kernel looks them up again
+	}
+	return source.still(ctx, func() error {
+		return other.still(ctx, func() error { return m.alone(ctx, source, other) })
+	})
+}
+
+// still is quiet of a file, or release of the files below a directory, and then do.
+func (n *node) still(ctx context.Context, do func() error) error {
+	if !n.IsDir() {
+		return n.quiet(ctx, do)
+	}
+	for _, open := range n.fsys.openBelow(n) {
+		if err := open.release(ctx); err != nil {
+			return err
+		}
+	}
+	return do()
+}
+
+// alone is carryOut while nothing uses a path. Open files below directories are found under the new paths afterwards.
+func (m *move) alone(ctx context.Context, source, other *node) error {
+	f := m.from.fsys
 	if err := f.names.Acquire(ctx, allNames); err != nil {
 		return bb.Cancelled
 	}
 	defer f.names.Release(allNames)
-	if err := m.carryOut(ctx, source); err != nil {
+	if err := m.carryOut(ctx, source, other); err != nil {
 		return err
 	}
-	for _, open := range f.openBelow(source) {
+	for _, open := range append(f.openBelow(source), f.openBelow(other)...) {
 		open.moved.Store(true)
-	}
-	if victim != nil {
-		f.unlink(victim)
 	}
 	return nil
 }
 
-// carryOut renames in the daemon, until the outcome is known, and in the tree.
-func (m *move) carryOut(ctx context.Context, source *node) error {
+// carryOut renames or exchanges in the daemon, until the outcome is known, and in the tree. Other has the new name: it is
+// exchanged, or an empty directory that is replaced, or nil.
+func (m *move) carryOut(ctx context.Context, source, other *node) error {
 	f := m.from.fsys
 	from, err := f.childPath(m.from, m.name)
 	if err != nil {
@@ -479,12 +503,22 @@ func (m *move) carryOut(ctx context.Context, source *node) error {
 	if err != nil {
 		return err
 	}
-	err = f.settled.Rename(ctx, from, to, names.Moved{File: source.id, NoReplace: m.noReplace})
-	f.kept.Clear()
-	if err == nil {
-		f.link(source, m.to, m.newName)
+	if m.exchange {
+		err = f.settled.Exchange(ctx, from, to)
+	} else {
+		err = f.settled.Rename(ctx, from, to, names.Moved{File: source.id, NoReplace: m.noReplace})
 	}
-	return err
+	f.kept.Clear()
+	if err != nil {
+		return err
+	}
+	f.link(source, m.to, m.newName)
+	if m.exchange {
+		f.link(other, m.from, m.name)
+	} else if other != nil {
+		f.unlink(other)
+	}
+	return nil
 }
 
 // Statfs implements statfs.

@@ -54,7 +54,7 @@ func (t *Tree) Changed(path string) {
 }
 
 // Moved drops the attributes at a path, and the name if it leads elsewhere. The name of a directory is dropped only if
-// it leads nowhere, since that unmounts what is mounted below it.
+// it leads to none, since that unmounts what is mounted below it.
 func (t *Tree) Moved(ctx context.Context, at string) {
 	in := t.find(at)
 	if in == nil {
@@ -62,9 +62,21 @@ func (t *Tree) Moved(ctx context.Context, at string) {
 	}
 	DropAttributes(in)
 	e, err := t.Stat(ctx, at)
-	gone := client.KindOf(err) == client.ErrNotFound
-	if gone || !in.IsDir() && (err != nil || uint64(e.File) != in.StableAttr().Ino) {
+	leads := client.KindOf(err) != client.ErrNotFound && (err != nil || e.IsDir() == in.IsDir())
+	if !leads || !in.IsDir() && (err != nil || uint64(e.File) != in.StableAttr().Ino) {
 		t.dropName(at)
+	}
+}
+
+// Left is Moved of a name that something was moved away from. If a directory has the name still, both were exchanged, and the
+// kernel's names below it are another directory's.
+func (t *Tree) Left(ctx context.Context, at string) {
+	t.Moved(ctx, at)
+	if in := t.find(at); in == nil || !in.IsDir() {
+		return
+	}
+	if e, err := t.Stat(ctx, at); err != nil || e.IsDir() {
+		t.Below(at)
 	}
 }
 

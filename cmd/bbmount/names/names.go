@@ -4,6 +4,7 @@ package names
 
 import (
 	"context"
+	"io/fs"
 	"time"
 
 	"forebay/client"
@@ -12,9 +13,28 @@ import (
 
 // Changes changes the names of a buffer. Its methods may be called concurrently.
 type Changes struct {
+	Client *client.Client
 	Buffer *client.Buffer
 	// Settle calls do until its outcome is known, with repeated set from the second time on.
 	Settle func(ctx context.Context, do func(repeated bool) error) error
+}
+
+// Create creates a file, with open. After a lost answer it opens the one that this mount has created.
+func (c *Changes) Create(ctx context.Context, p string, mode fs.FileMode, open func(client.OpenOptions) error) error {
+	return c.Settle(ctx, func(repeated bool) error {
+		err := open(client.OpenOptions{Write: true, Create: true, Exclusive: true, Mode: mode})
+		if repeated && client.KindOf(err) == client.ErrExists && c.isNew(ctx, p) {
+			err = open(client.OpenOptions{Write: true})
+		}
+		return err
+	})
+}
+
+// isNew reports whether a file is without any write, with this user, and with this node as its owner.
+func (c *Changes) isNew(ctx context.Context, p string) bool {
+	e, err := c.Buffer.Stat(ctx, p)
+	self := c.Client.Server()
+	return err == nil && !e.IsDir() && e.Size == 0 && e.UID == self.UID && len(e.Holders) == 1 && e.Holders[0] == self.Node
 }
 
 // Make makes an entry without bytes. Same reports whether an entry equals the wanted one.
