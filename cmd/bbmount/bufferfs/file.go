@@ -206,10 +206,7 @@ func (n *node) open(ctx context.Context, flags uint32, second bool) (h *handle, 
 // the kernel has another size. The second one has a size that is younger than the call of open.
 func (n *node) fresh(ctx context.Context, second bool) (e client.Entry, how uint32, err error) {
 	e, err = n.stat(ctx)
-	switch {
-	case client.KindOf(err) == client.ErrNotFound:
-		return e, 0, syscall.ESTALE
-	case err != nil || n.unsaved() != nil:
+	if err != nil || n.unsaved() != nil {
 		e.State = client.StateOpen // for programs here
 		return e, 0, err
 	}

@@ -224,13 +224,10 @@ func (n *node) stat(ctx context.Context) (client.Entry, error) {
 		return client.Entry{}, err
 	}
 	e, err := f.b.Stat(ctx, p)
-	switch {
-	case err != nil:
-		return e, err
-	case e.File != n.id || e.IsDir() != n.IsDir():
-		return e, syscall.ESTALE // the name is another file's by now, so the kernel looks it up again
+	if client.KindOf(err) == client.ErrNotFound || err == nil && (e.File != n.id || e.IsDir() != n.IsDir()) {
+		return e, syscall.ESTALE // the name is nobody's or another file's by now, so the kernel looks it up again
 	}
-	return e, nil
+	return e, err
 }
 
 // named calls do with the path of a node that has a name. Directories keep theirs meanwhile.
