@@ -204,7 +204,7 @@ var layers = []struct {
 	{"cmd/bbmount/names", []string{"client/...", "internal/..."}},
 	{"cmd/bbmount/xattrs", []string{"cmd/bbmount/request", "client/...", "internal/..."}},
 	{"cmd/bbmount/fstab", []string{"internal/bb"}},
-	{"cmd/bbmount", []string{"cmd/bbmount/attrcache", "cmd/bbmount/bufferfs", "cmd/bbmount/fstab", "cmd/bbmount/passthrough", "cmd/bbmount/peers", "client/...", "internal/..."}},
+	{"cmd/bbmount", []string{"cmd/bbmount/attrcache", "cmd/bbmount/bufferfs", "cmd/bbmount/fstab", "cmd/bbmount/kernel", "cmd/bbmount/passthrough", "cmd/bbmount/peers", "client/...", "internal/..."}},
 	{"cmd/...", []string{"client/...", "rdma/...", "internal/..."}},
 	{"scripts/...", []string{"internal/..."}},
 }

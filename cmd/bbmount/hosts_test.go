@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,7 +39,7 @@ func newMounts(t *testing.T, n int) []*mounted {
 	return newMountsOf(t, n, admin.BufferSpec{Name: "b", Mode: 0o777, Backing: "file://" + t.TempDir()})
 }
 
-func newMountsOf(t *testing.T, n int, spec admin.BufferSpec) []*mounted {
+func newMountsOf(t *testing.T, n int, spec admin.BufferSpec, args ...string) []*mounted {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("what works here are processes of their own")
@@ -69,7 +70,7 @@ func newMountsOf(t *testing.T, n int, spec admin.BufferSpec) []*mounted {
 			check(t, err)
 		}
 		m.b = c.Buffer("b")
-		m.mount(t)
+		m.mount(t, args...)
 	}
 	return mounts
 }
@@ -393,4 +394,34 @@ func TestPeerRestarts(t *testing.T) {
 		holds(t, name(hosts[0], i), text(i, int(rounds.Load())))
 	}
 	t.Logf("%d rounds", rounds.Load())
+}
+
+// TestCoherent: on coherent mounts, a read on any host finds each write that has returned on another one, and sizes, while
+// both have the file open.
+func TestCoherent(t *testing.T) {
+	hosts := newMountsOf(t, 2, admin.BufferSpec{Name: "b", Mode: 0o777}, "--coherent")
+	var files [2]*os.File
+	for k, m := range hosts {
+		files[k] = open(t, m.at("f"), os.O_RDWR|os.O_CREATE)
+	}
+	content := make([]byte, 0, 1<<20)
+	random := rand.New(rand.NewPCG(7, 0))
+	for i := range 300 {
+		from, to := files[i%2], files[(i+1)%2]
+		p, off := bytes.Repeat([]byte{byte(1 + i)}, 1+random.IntN(9000)), random.IntN(len(content)+1) // over others' bytes, and at the end
+		_, err := from.WriteAt(p, int64(off))
+		check(t, err)
+		content = append(content[:max(len(content), off+len(p))][:off], append(p, content[min(len(content), off+len(p)):]...)...)
+		if s, err := to.Stat(); err != nil || s.Size() != int64(len(content)) {
+			t.Fatalf("write %d: %d bytes, not %d: %v", i, s.Size(), len(content), err)
+		}
+		got := make([]byte, len(content))
+		if _, err := to.ReadAt(got, 0); err != nil || !bytes.Equal(got, content) {
+			t.Fatalf("write %d of %d bytes at %d is not read: %v", i, len(p), off, err)
+		}
+	}
+	check(t, files[0].Truncate(int64(len(content)+10)))
+	if s, err := files[1].Stat(); err != nil || s.Size() != int64(len(content)+10) {
+		t.Errorf("after truncate: %d bytes, not %d: %v", s.Size(), len(content)+10, err)
+	}
 }

@@ -88,6 +88,7 @@ the files give them; run by somebody else, that user alone.`,
 	flags.StringVar(&o.client.Address, "socket", "", "the daemon's address: unix:///path (default: the one of this node)")
 	flags.DurationVar(&o.retry, "retry", 0, "how long a program waits for a daemon that does not answer, until it gets EIO (default: until it answers)")
 	flags.BoolVar(&o.others, "allow-other", os.Geteuid() == 0, "let other users enter")
+	flags.BoolVar(&o.shared, "coherent", false, "show each write to programs on all nodes when it returns, which costs a commit")
 	flags.Var(&o.passes, "passthrough", "read: have the kernel read large files from the daemon's memory (Linux 6.9, as root), off: do not")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err.Error()) })
 	cli.RefuseUnknown(cmd, usage)

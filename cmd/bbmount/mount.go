@@ -22,6 +22,7 @@ import (
 	"forebay/client/admin"
 	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/bufferfs"
+	"forebay/cmd/bbmount/kernel"
 	"forebay/cmd/bbmount/passthrough"
 	"forebay/cmd/bbmount/peers"
 	"forebay/internal/bb"
@@ -36,6 +37,7 @@ type options struct {
 	retry  time.Duration // how long a request waits for a daemon that does not answer; 0: for ever
 	others bool          // other users than the mounting one may enter
 	passes passes        // whether large files are read by passthrough
+	shared bool          // programs on other nodes see each write when it returns
 	log    *slog.Logger
 	ready  func() // called when the mount serves
 }
@@ -69,7 +71,7 @@ func serve(ctx context.Context, o options) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	ends := new(passthrough.Ends)
-	f := bufferfs.New(life, c, o.buffer, ends, peers.New(c, o.retry), o.log)
+	f := bufferfs.New(life, c, o.buffer, ends, peers.New(c, o.retry), o.sharing(), o.log)
 	server, err := ends.Mount(dir, f.Root(), o.fuse())
 	if err != nil {
 		return mountError(dir, err)
@@ -122,10 +124,18 @@ func (o *options) tellReads(ends *passthrough.Ends, server *fuse.Server) {
 	}
 }
 
+func (o *options) sharing() kernel.Sharing {
+	if o.shared {
+		return kernel.Coherent
+	}
+	return kernel.CloseToOpen
+}
+
 func (o *options) fuse() *fusefs.Options {
 	keep := attrcache.Short // where an answer has no time of its own
+	attr := o.sharing().Keep(keep)
 	return &fusefs.Options{
-		EntryTimeout: &keep, AttrTimeout: &keep, NullPermissions: true,
+		EntryTimeout: &keep, AttrTimeout: &attr, NullPermissions: true,
 		MountOptions: fuse.MountOptions{
 			AllowOther: o.others, DirectMountStrict: os.Geteuid() == 0, Options: []string{"default_permissions"},
 			FsName: mounts.Source(o.buffer, cmp.Or(o.client.Address, os.Getenv("FOREBAY_SOCKET"))), Name: mounts.Subtype,

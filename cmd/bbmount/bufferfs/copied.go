@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/cmd/bbmount/kernel"
 	"forebay/cmd/bbmount/opened"
 	"forebay/cmd/bbmount/sparse"
 )
@@ -133,7 +134,15 @@ func (c *copied) readAt(ctx context.Context, p []byte, off int64) (n int, err er
 }
 
 func (c *copied) readNow(ctx context.Context, p []byte, off int64) (int, error) {
-	if c.w != nil {
+	switch {
+	case c.n.fsys.sharing == kernel.Coherent: // this mount's bytes are committed, others' may be newer than any reader
+		r, _, err := c.open(ctx, client.OpenOptions{})
+		if err != nil {
+			return 0, err
+		}
+		defer r.Abort()
+		return r.ReadAtContext(ctx, p, off)
+	case c.w != nil:
 		return c.w.ReadAtContext(ctx, p, off)
 	}
 	var used *opened.File

@@ -30,13 +30,11 @@ type directory struct {
 
 const dots = 2 // "." and ".."
 
-var (
-	_ fusefs.FileReaddirenter   = (*directory)(nil)
-	_ fusefs.FileSeekdirer      = (*directory)(nil)
-	_ fusefs.FileLookuper       = (*directory)(nil)
-	_ fusefs.FileFsyncdirer     = (*directory)(nil)
-	_ fusefs.NodeOpendirHandler = (*node)(nil)
-)
+var _ = []any{
+	fusefs.FileReaddirenter((*directory)(nil)), fusefs.FileSeekdirer((*directory)(nil)),
+	fusefs.FileLookuper((*directory)(nil)), fusefs.FileFsyncdirer((*directory)(nil)),
+	fusefs.NodeOpendirHandler((*node)(nil)),
+}
 
 // OpendirHandle implements opendir.
 func (n *node) OpendirHandle(context.Context, uint32) (fusefs.FileHandle, uint32, syscall.Errno) {

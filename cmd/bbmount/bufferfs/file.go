@@ -28,9 +28,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// content is the bytes of a file that is open, shared by all openers on this mount, so that each
-// reads others' writes at once. readAt may be called beside readAt, unsaved at any time. Every
-// other call is alone.
+// content is the bytes of a file that is open, shared by all openers on this mount, so that each reads others' writes
+// at once. readAt may be called beside readAt, unsaved at any time. Every other call is alone.
 type content interface {
 	readAt(ctx context.Context, p []byte, off int64) (int, error) // io.EOF: there is no more
 	writeAt(ctx context.Context, p []byte, off int64) (int, error)
@@ -109,10 +108,18 @@ func (n *node) unsaved() *unsaved {
 	if n == nil {
 		return nil
 	}
-	if c := n.current(); c != nil {
+	if c := n.current(); c != nil && (n.fsys.sharing != kernel.Coherent || n.isUnlinked()) {
 		return c.unsaved()
 	}
 	return nil
+}
+
+// written ends a change of the content. On a coherent mount, all nodes see it when it returns.
+func (n *node) written(ctx context.Context, c content, err error) error {
+	if err == nil && n.fsys.sharing == kernel.Coherent {
+		err = n.changed(c.sync(ctx))
+	}
+	return err
 }
 
 func (n *node) lastEntry() client.Entry {
@@ -145,14 +152,10 @@ type handle struct {
 	backing *passthrough.Backing // nil: it reads as usual
 }
 
-var (
-	_ fusefs.FileReader    = (*handle)(nil)
-	_ fusefs.FileWriter    = (*handle)(nil)
-	_ fusefs.FileFlusher   = (*handle)(nil)
-	_ fusefs.FileFsyncer   = (*handle)(nil)
-	_ fusefs.FileReleaser  = (*handle)(nil)
-	_ fusefs.FileAllocater = (*handle)(nil)
-)
+var _ = []any{
+	fusefs.FileReader((*handle)(nil)), fusefs.FileWriter((*handle)(nil)), fusefs.FileFlusher((*handle)(nil)),
+	fusefs.FileFsyncer((*handle)(nil)), fusefs.FileReleaser((*handle)(nil)), fusefs.FileAllocater((*handle)(nil)),
+}
 
 func writes(flags uint32) bool { return flags&syscall.O_ACCMODE != syscall.O_RDONLY }
 
@@ -163,7 +166,7 @@ func (n *node) Open(ctx context.Context, flags uint32) (fusefs.FileHandle, uint3
 	defer done()
 	p, _ := f.pathOf(n) // none: it has no name, and a second attempt leads elsewhere
 	h, how, err := n.open(ctx, flags, f.retries.Second(thread, p))
-	return h, how, f.errno(f.retries.Failed(thread, p, err))
+	return h, f.sharing.How(how), f.errno(f.retries.Failed(thread, p, err))
 }
 
 // open requests the file's state from the daemon. An opener reads the content of earlier closes,
@@ -261,7 +264,7 @@ func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out 
 	if err != nil {
 		return nil, nil, 0, n.fsys.errno(err)
 	}
-	return inode, h, 0, fusefs.OK
+	return inode, h, n.fsys.sharing.How(0), fusefs.OK
 }
 
 func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.FileMode, caller fuse.Owner, out *fuse.EntryOut) (*fusefs.Inode, *handle, error) {
@@ -343,12 +346,13 @@ func (h *handle) Write(ctx context.Context, data []byte, off int64) (uint32, sys
 	if off > bb.MaxFileSize-int64(len(data)) {
 		return 0, syscall.EFBIG
 	}
-	k, err := n.current().writeAt(ctx, data, off)
-	if k > 0 {
+	c := n.current()
+	k, err := c.writeAt(ctx, data, off)
+	if k > 0 { // the next write returns the error, if it is still one
 		n.view.Wrote(off + int64(k))
-		return uint32(k), fusefs.OK // the next write returns the error, if it is still one
+		err = n.written(ctx, c, nil)
 	}
-	return 0, n.fsys.errno(err)
+	return uint32(k), n.fsys.errno(err)
 }
 
 // Flush implements close. Written bytes are committed when it returns. If no other program has the
@@ -486,7 +490,7 @@ func (n *node) truncate(ctx context.Context, size int64) error {
 		err = c.release(ctx)
 	}
 	n.view.Wrote(0)
-	return n.changed(err)
+	return n.changed(n.written(ctx, c, err))
 }
 
 // Allocate implements fallocate.
@@ -520,7 +524,7 @@ func (n *node) allocate(ctx context.Context, off, size uint64, mode uint32) erro
 		err = n.current().truncate(ctx, p.Size)
 	}
 	n.view.Wrote(0)
-	return n.changed(err)
+	return n.changed(n.written(ctx, n.current(), err))
 }
 
 // replaced carries out a change that takes the file's name away. Openers keep its bytes. n may be nil.

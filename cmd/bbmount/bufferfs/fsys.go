@@ -27,8 +27,7 @@ import (
 
 // FS is one mounted buffer. The kernel's requests come to its nodes, concurrently.
 //
-// The daemon addresses files by path. So the tree of the kernel's names is kept here, and a
-// directory's rename excludes everything that uses a path meanwhile (names).
+// The daemon addresses files by path. So the kernel's names are kept, and a directory's rename excludes users of paths (names).
 //
 // Lock order: node.use → names → mu.
 type FS struct {
@@ -41,6 +40,7 @@ type FS struct {
 	changes atomic.Int64        // of files, counted, since entries that were listed before may be old
 	names   *semaphore.Weighted // 1 by users of a path, allNames by renames of a directory
 	kept    *attrcache.Cache
+	sharing kernel.Sharing
 	retries kernel.Retries
 	peers   *peers.Patience
 	settled names.Changes     // of names
@@ -57,12 +57,12 @@ type FS struct {
 const allNames = 1 << 30
 
 // New returns a buffer as a file system until ctx ends. Its programs may read by passthrough, unless passes is nil.
-func New(ctx context.Context, c *client.Client, buffer string, passes *passthrough.Ends, patience *peers.Patience, log *slog.Logger) *FS {
+func New(ctx context.Context, c *client.Client, buffer string, passes *passthrough.Ends, patience *peers.Patience, sharing kernel.Sharing, log *slog.Logger) *FS {
 	info := c.Server()
 	f := &FS{
 		c: c, b: c.Buffer(buffer), log: log, ctx: ctx,
 		self:  fuse.Owner{Uid: info.UID, Gid: info.GID},
-		names: semaphore.NewWeighted(allNames), kept: attrcache.New(), passes: passes, peers: patience,
+		names: semaphore.NewWeighted(allNames), kept: attrcache.New(), passes: passes, peers: patience, sharing: sharing,
 		settled: names.Changes{Client: c, Buffer: c.Buffer(buffer), Settle: patience.Settle},
 	}
 	f.mu.files, f.mu.open = map[bb.FileID]*node{}, map[*node]struct{}{}

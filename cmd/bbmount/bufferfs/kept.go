@@ -18,7 +18,7 @@ func (n *node) times(e *client.Entry, at attrcache.Seen, out *fuse.EntryOut) {
 		attr = attrcache.Short
 	}
 	out.SetEntryTimeout(n.fsys.kept.Name(e, at))
-	out.SetAttrTimeout(attr)
+	out.SetAttrTimeout(n.fsys.sharing.Keep(attr))
 }
 
 // known returns the entry of a node for its attributes, and how long the kernel may keep them.

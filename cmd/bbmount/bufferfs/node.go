@@ -45,23 +45,13 @@ func (f *FS) newNode(id bb.FileID) *node {
 	return n
 }
 
-var (
-	_ fusefs.NodeLookuper    = (*node)(nil)
-	_ fusefs.NodeGetattrer   = (*node)(nil)
-	_ fusefs.NodeSetattrer   = (*node)(nil)
-	_ fusefs.NodeMkdirer     = (*node)(nil)
-	_ fusefs.NodeMknoder     = (*node)(nil)
-	_ fusefs.NodeSymlinker   = (*node)(nil)
-	_ fusefs.NodeReadlinker  = (*node)(nil)
-	_ fusefs.NodeLinker      = (*node)(nil)
-	_ fusefs.NodeUnlinker    = (*node)(nil)
-	_ fusefs.NodeRmdirer     = (*node)(nil)
-	_ fusefs.NodeRenamer     = (*node)(nil)
-	_ fusefs.NodeStatfser    = (*node)(nil)
-	_ fusefs.NodeCreater     = (*node)(nil)
-	_ fusefs.NodeOpener      = (*node)(nil)
-	_ fusefs.NodeOnForgetter = (*node)(nil)
-)
+var _ = []any{
+	fusefs.NodeLookuper((*node)(nil)), fusefs.NodeGetattrer((*node)(nil)), fusefs.NodeSetattrer((*node)(nil)),
+	fusefs.NodeMkdirer((*node)(nil)), fusefs.NodeMknoder((*node)(nil)), fusefs.NodeSymlinker((*node)(nil)),
+	fusefs.NodeReadlinker((*node)(nil)), fusefs.NodeLinker((*node)(nil)), fusefs.NodeUnlinker((*node)(nil)),
+	fusefs.NodeRmdirer((*node)(nil)), fusefs.NodeRenamer((*node)(nil)), fusefs.NodeStatfser((*node)(nil)),
+	fusefs.NodeCreater((*node)(nil)), fusefs.NodeOpener((*node)(nil)), fusefs.NodeOnForgetter((*node)(nil)),
+}
 
 // path is the node's path. fsys.mu is locked.
 func (n *node) path() (string, error) {
@@ -200,7 +190,7 @@ func (n *node) Getattr(ctx context.Context, _ fusefs.FileHandle, out *fuse.AttrO
 	if err != nil {
 		return n.fsys.errno(err)
 	}
-	out.SetTimeout(keep)
+	out.SetTimeout(n.fsys.sharing.Keep(keep))
 	n.fill(&e, before, &out.Attr)
 	if n.isUnlinked() {
 		out.Nlink = 0

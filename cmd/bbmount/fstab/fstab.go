@@ -24,7 +24,7 @@ var flags = map[string]struct {
 	name  string
 	value bool
 }{
-	"socket": {"--socket", true}, "log": {"--log", true}, "retry": {"--retry", true}, "allow_other": {"--allow-other", false},
+	"socket": {"--socket", true}, "log": {"--log", true}, "retry": {"--retry", true}, "allow_other": {"--allow-other", false}, "coherent": {"--coherent", false},
 }
 
 // Line is the result of Parse.
