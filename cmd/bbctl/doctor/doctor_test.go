@@ -171,8 +171,13 @@ func TestPassthroughFinding(t *testing.T) {
 		root    bool
 		want    string
 	}{
-		{"6.9.0-1-amd64\n", true, "the kernel can"}, {"6.18.44\n", true, "the kernel can"}, {"7.0\n", true, "the kernel can"},
-		{"6.9.0\n", false, "a mount by root"}, {"6.8.12\n", true, "Linux 6.9"}, {"5.15.0-rc1\n", true, "Linux 6.9"}, {"", true, "Linux 6.9"},
+		{"6.9.0-1-amd64\n", true, "the kernel can"},
+		{"6.18.44\n", true, "the kernel can"},
+		{"7.0\n", true, "the kernel can"},
+		{"6.9.0\n", false, "a mount by root"},
+		{"6.8.12\n", true, "Linux 6.9"},
+		{"5.15.0-rc1\n", true, "Linux 6.9"},
+		{"", true, "Linux 6.9"},
 	} {
 		if f := passthroughFinding(c.release, c.root); f.State != isOK || !strings.Contains(f.What, c.want) {
 			t.Errorf("%q, root %v: %+v", c.release, c.root, f)
