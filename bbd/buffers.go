@@ -25,9 +25,10 @@ func (d *Daemon) newRegistry() *registry.Service[*buffer.Buffer] {
 		Table: &d.buffers, Open: func(spec bb.Buffer, ns *metatxn.Tree) *buffer.Buffer { return buffer.New(d.ctx, d.host, spec, ns) },
 		Records: d.meta, Store: d.store, Stores: d.stores, Flusher: d.flusher, Aside: d.aside,
 		Inside: d.inside, Disk: d.cfg.Store.DiskDir != "",
-		Held:    func(buffer string) map[bb.FileID]*fate.Held { return reassert.HeldFiles(d.store)[buffer] },
-		Doubt:   func(buffer string) string { return recovery.Doubt(d.store, buffer) },
-		Restore: d.restore, Compare: func(ctx context.Context, b *buffer.Buffer, held map[bb.FileID]*fate.Held, was *fate.Reassertion) error {
+		Held:      func(buffer string) map[bb.FileID]*fate.Held { return reassert.HeldFiles(d.store)[buffer] },
+		Doubt:     func(buffer string) string { return recovery.Doubt(d.store, buffer) },
+		Elsewhere: func(e *bb.Entry) bool { return d.owners().OwnedElsewhere(e) },
+		Restore:   d.restore, Compare: func(ctx context.Context, b *buffer.Buffer, held map[bb.FileID]*fate.Held, was *fate.Reassertion) error {
 			return b.CompareEvicted(ctx, held, was)
 		},
 		Dropped: func(b *buffer.Buffer) { d.work.batch.Destroyed(jobBuffer{b, d}) }, Emit: d.emit, Log: d.log,

@@ -10,6 +10,7 @@ import (
 	"forebay/bbd/reassert"
 	"forebay/bbd/recovery"
 	"forebay/internal/bb"
+	"forebay/meta"
 )
 
 // recover compares the content of memory, the files, with the namespace, which is the truth about existing files, and
@@ -27,6 +28,7 @@ func (d *Daemon) recover(ctx context.Context, files map[string]map[bb.FileID]*fa
 		case <-d.ctx.Done():
 		}
 	})
+	ctx = meta.Restoring(ctx)
 	specs, err := d.meta.Buffers(ctx)
 	if err != nil {
 		return err
@@ -47,7 +49,7 @@ func (d *Daemon) recover(ctx context.Context, files map[string]map[bb.FileID]*fa
 		d.cfg.Steps.At("the namespace: buffers and files", func() string {
 			return strings.TrimSpace("buffer " + spec.Name + ", " + bb.Count(len(files[spec.Name]), "file") + " in memory. " + d.silence())
 		})
-		kept, err := d.work.buffers.Recover(ctx, spec, func(b *buffer.Buffer) error { return b.Recover(ctx, files[spec.Name], start) })
+		kept, err := d.work.buffers.Recover(ctx, spec, func(b *buffer.Buffer) error { return d.recoverFiles(ctx, b, files[spec.Name], start) })
 		if err != nil {
 			return err
 		}
@@ -72,6 +74,18 @@ func (d *Daemon) recover(ctx context.Context, files map[string]map[bb.FileID]*fa
 // restore restores the files of a buffer whose namespace was rebuilt, as a start does.
 func (d *Daemon) restore(ctx context.Context, b *buffer.Buffer) (fate.Reassertion, error) {
 	spec, start := b.Spec(), &recovery.Start{Known: make(map[bb.FileID]struct{})}
-	err := b.Recover(ctx, reassert.HeldOf(d.store, &spec), start)
+	err := d.recoverFiles(ctx, b, reassert.HeldOf(d.store, &spec), start)
 	return start.Was, err
+}
+
+// recoverFiles recovers the files of a buffer, whose namespace may be being rebuilt.
+func (d *Daemon) recoverFiles(ctx context.Context, b *buffer.Buffer, files map[bb.FileID]*fate.Held, start *recovery.Start) error {
+	rebuilding, err := d.meta.Rebuilding(ctx, b.Name())
+	if err == nil && rebuilding {
+		err = b.Salvage(ctx, files)
+	}
+	if err != nil {
+		return err
+	}
+	return b.Recover(ctx, files, start)
 }

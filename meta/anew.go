@@ -10,6 +10,7 @@ import (
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/salvage"
+	"forebay/meta/nslog/shared"
 	"forebay/meta/txn"
 )
 
@@ -26,6 +27,8 @@ import (
 //
 // A loss of power costs the server's unsynced messages, so the new log is synced before the record names it, and the
 // record before BeginAnew returns, and before Repair deletes the damaged log.
+
+// If daemons share the log, the new one is used when each of them has restored its files (shared.RebuildKey).
 
 // Anew describes a log that was begun anew.
 type Anew struct {
@@ -47,9 +50,6 @@ func (m *Meta) BeginAnew(ctx context.Context, of bb.Buffer, keep func(*bb.Entry)
 		return has, err
 	case !b.Created.Equal(of.Created) || b.State == bb.BufferDestroying:
 		return has, bb.E(bb.NotFound, op, of.Name, "the buffer was destroyed meanwhile")
-	case m.sharesLogs():
-		return has, bb.E(bb.Unsupported, op, of.Name, "its namespace is a log that daemons of a cluster share").
-			WithRemedy("put a copy of the namespace server's folder back, or start the daemon alone and rebuild it there")
 	case in.engine != EngineLog:
 		return has, bb.E(bb.Unsupported, op, of.Name, "its namespace is not a log").WithRemedy("put a copy of the namespace server's folder back")
 	}
@@ -61,6 +61,11 @@ func (m *Meta) BeginAnew(ctx context.Context, of bb.Buffer, keep func(*bb.Entry)
 		defer func() { <-m.opening }()
 	case <-ctx.Done():
 		return has, bb.Wrap(op, of.Name, context.Cause(ctx))
+	}
+	if m.sharesLogs() {
+		if is, err := m.damaged(ctx, &b, in); err != nil || !is {
+			return has, err
+		}
 	}
 	id, err := m.ids.Next(ctx)
 	if err != nil {
@@ -123,6 +128,9 @@ func (m *Meta) beginLog(ctx context.Context, b *bb.Buffer, damaged, now keptIn, 
 		} else if err != nil {
 			return has, err
 		}
+	}
+	if m.sharesLogs() {
+		found.Records = append(found.Records, salvage.Record{Key: shared.RebuildKey, Data: []byte(m.opts.Node)})
 	}
 	o := m.logOptions(b, now)
 	root := nslog.RootOf(b)

@@ -13,6 +13,7 @@ import (
 	"forebay/meta/nslog/shared"
 	"forebay/meta/nslog/shared/calls"
 	"forebay/meta/nslog/shared/turn"
+	"forebay/meta/stream"
 	"forebay/meta/txn"
 )
 
@@ -93,6 +94,68 @@ func (m *Meta) AnswerCall(ctx context.Context, buffer string, call []byte) (answ
 		return nil, bb.E(bb.NotFound, op, buffer, "the namespace is not in use here")
 	}
 	return calls.EncodeAnswer(s.shared.Handle(ctx, c))
+}
+
+// Restoring returns the context of calls by which a daemon restores its files in a namespace that is being rebuilt.
+func Restoring(ctx context.Context) context.Context { return calls.Restoring(ctx) }
+
+// Rebuilding reports whether a namespace that daemons share was begun anew, and lacks names of their files yet.
+func (m *Meta) Rebuilding(ctx context.Context, buffer string) (bool, error) {
+	t, err := m.sharedTree(ctx, buffer)
+	if t == nil || err != nil {
+		return false, err
+	}
+	return t.Rebuilding(ctx)
+}
+
+// Rebuilt ends the restoration of such a namespace. It is used by all from then on.
+func (m *Meta) Rebuilt(ctx context.Context, buffer string) error {
+	t, err := m.sharedTree(ctx, buffer)
+	if t == nil || err != nil {
+		return err
+	}
+	return t.Rebuilt(ctx)
+}
+
+// sharedTree returns the namespace of a buffer that daemons share, or nil if it is another one.
+func (m *Meta) sharedTree(ctx context.Context, buffer string) (*shared.Tree, error) {
+	if _, err := m.Namespace(Restoring(ctx), buffer); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.mu.spaces[buffer]; s != nil {
+		return s.shared, nil
+	}
+	return nil, nil
+}
+
+// damaged reports whether a log that daemons share cannot be read by any, and no daemon that uses it may have all of it in
+// memory.
+func (m *Meta) damaged(ctx context.Context, b *bb.Buffer, in keptIn) (bool, error) {
+	tree := m.openShared(b, in).shared
+	if tree.Rouse(ctx) {
+		return false, nil
+	}
+	for _, p := range m.opts.Peers.All() {
+		if p.Node == m.opts.Node || p.Away {
+			continue
+		}
+		a, err := carrier{m.opts.Peers, b.Name}.Call(ctx, p.Node, &calls.Call{Op: calls.OpUnused, From: m.opts.Node})
+		switch {
+		case errors.Is(err, bb.NotFound): // it is not in use there
+		case err != nil:
+			return false, err
+		case a.Status != calls.Served || !a.Yes:
+			return false, bb.E(bb.Busy, "rebuild", b.Name, "node "+string(p.Node)+" has served the buffer since before its log was damaged").
+				WithRemedy("start the daemon of that node again, and repeat this")
+		}
+	}
+	err := tree.Claim(ctx)
+	if kind := bb.KindOf(err); kind == bb.Lost || kind == bb.Checksum || errors.Is(err, stream.ErrGone) {
+		return true, nil
+	}
+	return false, err
 }
 
 // toHold opens a namespace for another daemon that wants the end of its log held here. It is nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"reflect"
 
 	"golang.org/x/sync/errgroup"
 
@@ -12,6 +13,7 @@ import (
 	"forebay/bbd/writeback"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
+	"forebay/meta/namespace"
 )
 
 // Recover recovers the files of a buffer, after the store operations that the daemon's last life had left.
@@ -23,6 +25,56 @@ func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, st
 	spec := b.Spec()
 	b.recovery.Suspect(b.h.Doubts.Of(&spec))
 	return b.recovery.Recover(ctx, files, start)
+}
+
+// Salvage corrects the entries of this daemon's files that were read of a damaged log, by memory (fate.Salvage). The
+// entry of a file is removed that memory does not have, since a record that cannot be read may have removed it.
+func (b *Buffer) Salvage(ctx context.Context, held map[bb.FileID]*fate.Held) error {
+	var own []bb.Entry
+	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		if e.Type == bb.TypeFile && !b.h.Owners.OwnedElsewhere(&e) {
+			own = append(own, e)
+		}
+		return nil
+	})
+	for i := 0; i < len(own) && err == nil; i++ {
+		err = b.salvage(ctx, &own[i], held[own[i].File])
+	}
+	return err
+}
+
+// salvage corrects an entry. One that was removed, renamed or changed meanwhile stays as it is.
+func (b *Buffer) salvage(ctx context.Context, was *bb.Entry, h *fate.Held) error {
+	whole := func(e *bb.Entry) bool {
+		sum, size, err := b.h.Store.Checksum(e.File, e.Generation)
+		return err == nil && size == e.Size && sum == e.Checksum
+	}
+	is := *was
+	keep := fate.Salvage(&is, h, b.Spec().Codec, whole)
+	at := is.Place()
+	var err error
+	switch {
+	case !keep:
+		_, err = b.ns.Remove(ctx, was.Parent, was.Name, namespace.RemoveOptions{Revision: was.Revision})
+	case at != was.Place():
+		_, err = b.ns.Rename(ctx, was.Parent, was.Name, at.Dir, at.Name, namespace.RenameOptions{StoreOp: was.Flushed.Generation != 0})
+		if kind := bb.KindOf(err); kind == bb.Exists || kind == bb.NotFound || kind == bb.NotDirectory {
+			at, err = was.Place(), nil // another file has the name, or its directory is lost
+		}
+	}
+	if keep && err == nil && !reflect.DeepEqual(is, *was) {
+		_, err = b.ns.Update(ctx, at.Dir, at.Name, func(now *bb.Entry) error {
+			if now.File == was.File {
+				fate.Salvage(now, h, b.Spec().Codec, whole)
+				now.Parent, now.Name = at.Dir, at.Name
+			}
+			return nil
+		})
+	}
+	if kind := bb.KindOf(err); kind == bb.NotFound || kind == bb.Busy {
+		return nil
+	}
+	return err
 }
 
 // comparesAtOnce bounds the files that are compared with the store at once.

@@ -43,6 +43,8 @@ type Records interface {
 	WatchBuffers(ctx context.Context, known []string, fn func(meta.BufferChange)) error
 	Namespace(ctx context.Context, buffer string) (*metatxn.Tree, error)
 	BeginAnew(ctx context.Context, of bb.Buffer, keep func(*bb.Entry) bool) (meta.Anew, error)
+	Rebuilding(ctx context.Context, buffer string) (bool, error)
+	Rebuilt(ctx context.Context, buffer string) error
 }
 
 // Store are the required methods of memory, whose contracts these are.
@@ -85,8 +87,10 @@ type Options[B Buffer] struct {
 	Inside  func(path string) bool                       // reports whether a path is, is in, or holds one of the daemon's own folders
 	Disk    bool                                         // this daemon has a disk tier
 	Held    func(buffer string) map[bb.FileID]*fate.Held // memory's parts of the files of a buffer
-	Doubt   func(buffer string) string                   // returns the note for a buffer that is set aside (aside.Doubts)
-	Dropped func(b B)                                    // is called of each buffer that was destroyed
+	// Elsewhere reports whether another node owns an entry's file.
+	Elsewhere func(e *bb.Entry) bool
+	Doubt     func(buffer string) string // returns the note for a buffer that is set aside (aside.Doubts)
+	Dropped   func(b B)                  // is called of each buffer that was destroyed
 	// Restore restores the files of a buffer that is not served yet, from memory, and returns their fates.
 	Restore func(ctx context.Context, b B) (fate.Reassertion, error)
 	// Compare compares the store with the files of a rebuilt buffer that memory had evicted by then, and adds to their

@@ -96,6 +96,9 @@ func (w *world) BeginAnew(context.Context, bb.Buffer, func(*bb.Entry) bool) (met
 	return meta.Anew{}, w.errs["anew"]
 }
 
+func (*world) Rebuilding(context.Context, string) (bool, error) { return false, nil }
+func (*world) Rebuilt(context.Context, string) error            { return nil }
+
 func (*world) Checksum(bb.FileID, bb.Generation) (sum uint64, size int64, err error) {
 	return 0, 0, nil
 }

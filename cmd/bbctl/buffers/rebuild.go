@@ -26,6 +26,7 @@ modes and owners of its directories. Without that a directory has the buffer's o
 Files that the store alone has are named if memory has a record of them: bbctl stage-in brings them back.
 Symbolic links, FIFOs and sockets are in the log alone: those that cannot be read are gone. A committed
 transaction whose files have yet to get their places goes on, if its record can be read.
+In a cluster all daemons restore their files, and the buffer is used when they have.
 The command changes nothing if the log can be read, or if the namespace's server does not answer. It
 may be repeated.`,
 		Example: "  bbctl buffer rebuild ckpt",

@@ -19,7 +19,7 @@ func (t *Tree) ask(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
 	if err := checkNames(c); err != nil {
 		return nil, err
 	}
-	c.From = t.o.Node
+	c.From, c.Restores = t.o.Node, calls.Restores(ctx)
 	sent := false
 	var away error // the reason why the log was not read
 	for try := 0; ; try++ {

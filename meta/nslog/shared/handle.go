@@ -9,8 +9,8 @@ import (
 	"forebay/meta/namespace"
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/once"
-	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/shared/calls"
+	"forebay/meta/nslog/shared/walk"
 )
 
 // Handle answers a call that was carried to this daemon, or was made by it.
@@ -20,10 +20,16 @@ func (t *Tree) Handle(ctx context.Context, c *calls.Call) *calls.Answer {
 		return t.handleHeld(c)
 	case calls.OpRevoke:
 		return t.handleRevoke(c)
+	case calls.OpUnused:
+		return &calls.Answer{Status: calls.Served, Yes: !t.prepared.Load()}
 	}
 	e := t.serving()
 	if e == nil {
-		return &calls.Answer{Status: calls.NotOwner}
+		a := &calls.Answer{Status: calls.NotOwner}
+		if err := t.gone(); c.Op == calls.OpPrepare && c.Name == t.o.Log && (errors.Is(err, bb.Lost) || errors.Is(err, bb.Checksum)) {
+			a.Status, a.Failure = calls.Served, calls.FailureOf(err) // it was to own the log, and cannot read it
+		}
+		return a
 	}
 	if c.Owner != e.Incarnation() {
 		return &calls.Answer{Status: calls.OtherIncarnation, Owner: e.Incarnation()}
@@ -32,17 +38,25 @@ func (t *Tree) Handle(ctx context.Context, c *calls.Call) *calls.Answer {
 		ctx = once.With(ctx, c.ID)
 	}
 	a := &calls.Answer{Status: calls.Served, Owner: e.Incarnation()}
-	var err error
-	if c.Life != [16]byte{} && c.From != t.o.Node {
-		err = grant(ctx, e, c, a)
-	} else {
-		err = perform(ctx, e.As(c.From), c, a)
-	}
+	err := t.carryOut(ctx, e, c, a)
 	if err != nil && (ctx.Err() != nil || e.Err() != nil && !errors.Is(e.Err(), kv.ErrNoBucket)) {
 		return &calls.Answer{Status: calls.NotOwner} // it may have been carried out, which its ID shows
 	}
 	a.Failure = calls.FailureOf(err)
 	return a
+}
+
+// carryOut answers a call at the owner, with a lease if it wants one.
+func (t *Tree) carryOut(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answer) error {
+	if !c.Restores {
+		if err := t.complete(ctx, e); err != nil {
+			return err
+		}
+	}
+	if c.Life != [16]byte{} && c.From != t.o.Node {
+		return grant(ctx, e, c, a)
+	}
+	return perform(ctx, e.As(c.From), c, a)
 }
 
 // perform carries out a call at the owner.
@@ -118,7 +132,7 @@ func read(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answer) 
 		a.Entries, a.Revision, a.Yes, err = e.ScanPage(ctx, c.Number, c.Revision)
 	case calls.OpStoreOps:
 		a.Ops, err = e.StoreOps(ctx)
-		a.Ops, a.Yes = pageOfOps(a.Ops, c.Revision)
+		a.Ops, a.Yes = walk.OpsAfter(a.Ops, c.Revision)
 	case calls.OpStoreOpPending:
 		a.Yes, err = e.StoreOpPending(ctx, c.Revision)
 	case calls.OpOutcome:
@@ -141,22 +155,6 @@ func read(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answer) 
 		err = bb.E(bb.Unsupported, "call", e.Buffer(), "this release does not support it").WithRemedy("use one release on all nodes")
 	}
 	return err
-}
-
-// pageOfOps returns the first operations behind a place, and whether there are more.
-func pageOfOps(ops []namespace.StoreOp, after uint64) (_ []namespace.StoreOp, more bool) {
-	from := 0
-	for from < len(ops) && ops[from].Seq <= after {
-		from++
-	}
-	ops = ops[from:]
-	size := 0
-	for i := range ops {
-		if size += len(record.OpValue(&ops[i])) + 16; size > calls.AnswerBytes && i > 0 {
-			return ops[:i], true
-		}
-	}
-	return ops, false
 }
 
 // pageOfRecords returns the first records behind a key whose keys match a filter, and whether there are more.

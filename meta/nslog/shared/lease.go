@@ -19,7 +19,7 @@ func (t *Tree) leased(ctx context.Context, c *calls.Call) (bb.Entry, error) {
 		}
 		return *e, nil
 	}
-	if e := t.serving(); e != nil {
+	if e := t.serving(); e != nil && t.whole.Load() == e {
 		a := &calls.Answer{}
 		if err := read(ctx, e, c, a); err == nil || absent(c, err) {
 			t.saw(c, a)

@@ -111,12 +111,13 @@ type Tree struct {
 	changes  *session.Numbers
 	claiming *semaphore.Weighted // of one: Claim, Release, Close
 	prepared atomic.Bool
-	opening  atomic.Bool   // the log is being claimed
-	vain     chan struct{} // has an element when calls wait in vain
-	cache    lease.Cache   // of entries in directories that another daemon's engine has leased to this one
-	tail     *tail.Tail    // of the log, for the next owner
-	seen     atomic.Uint64 // the highest revision that an owner has answered with
-	holders  holders       // of this daemon's engine
+	whole    atomic.Pointer[nslog.Engine] // of this daemon, that was found to have all names (RebuildKey)
+	opening  atomic.Bool                  // the log is being claimed
+	vain     chan struct{}                // has an element when calls wait in vain
+	cache    lease.Cache                  // of entries in directories that another daemon's engine has leased to this one
+	tail     *tail.Tail                   // of the log, for the next owner
+	seen     atomic.Uint64                // the highest revision that an owner has answered with
+	holders  holders                      // of this daemon's engine
 	heldAt   atomic.Pointer[[]bb.NodeID]
 	lost     atomic.Pointer[time.Time]
 	unheld   atomic.Int64 // when to look for more holders, in nanoseconds; 0 while there are as many as are wanted

@@ -38,7 +38,7 @@ func (t *Tree) Root(ctx context.Context) (bb.Entry, error) {
 
 // Prepare makes the root directory, with the attributes of a buffer, where it is not there.
 func (t *Tree) Prepare(ctx context.Context, b *bb.Buffer) error {
-	_, err := t.ask(ctx, &calls.Call{Op: calls.OpPrepare, Directory: calls.Directory{Owner: namespace.Owner{UID: b.UID, GID: b.GID, Mode: b.Mode}, MTime: b.Created}})
+	_, err := t.ask(ctx, &calls.Call{Op: calls.OpPrepare, Name: t.o.Log, Directory: calls.Directory{Owner: namespace.Owner{UID: b.UID, GID: b.GID, Mode: b.Mode}, MTime: b.Created}})
 	return err
 }
 
@@ -402,6 +402,5 @@ func (t *Tree) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken int,
 	return a.Count, nil
 }
 
-// PendingOps returns a follower that has read nothing yet. It reads all pending operations each
-// time.
+// PendingOps returns a follower that has read nothing yet. It reads all pending operations each time.
 func (t *Tree) PendingOps() namespace.OpReader { return walk.Follow(t.StoreOps) }

@@ -17,10 +17,8 @@ const (
 	lookEvery = 500 * time.Millisecond
 	// damagedPause is before the next try to read a log that is damaged. Each appends a claim.
 	damagedPause = 30 * time.Second
-	// goneFor is for how long a log is gone before calls fail. Its owner makes it again.
+	// goneFor is for how long a log is gone before calls fail, or empty before another daemon than its owner claims it.
 	goneFor = 4 * time.Second
-	// emptyFor is for how long a log is empty that was not, before another daemon than its owner claims it.
-	emptyFor = 4 * time.Second
 	// releaseWithin bounds the release of a log at the end of a daemon.
 	releaseWithin = 3 * time.Second
 )
@@ -29,7 +27,7 @@ const (
 type Surroundings struct {
 	// Members returns the daemons as gossip has them.
 	Members func() []turn.Member
-	// Destroyed reports whether the namespace, whose log is not there, was destroyed.
+	// Destroyed reports whether the namespace, whose log is not there or damaged, was destroyed, or has another log now.
 	Destroyed func(context.Context) (bool, error)
 }
 
@@ -110,6 +108,10 @@ func (t *Tree) judge(ctx context.Context, err error, s Surroundings) {
 		t.damaged(bb.E(bb.Lost, "open", t.o.Buffer, "the namespace's server does not have the log").
 			WithRemedy("see the warnings of the namespace server (nats:) at its start, and its disk; put a copy of the namespace server's folder back"))
 	case kind == bb.Lost || kind == bb.Checksum:
+		if begunAnew, derr := s.Destroyed(ctx); derr == nil && begunAnew {
+			t.MarkDestroyed()
+			return
+		}
 		t.damaged(err)
 	case ctx.Err() == nil:
 		t.o.Logger.Warn("the owner of a namespace cannot be determined", "buffer", t.o.Buffer, "err", err)
@@ -123,6 +125,9 @@ func (t *Tree) mayReturn(ctx context.Context) bool {
 		ctx, cancel := context.WithTimeout(ctx, t.o.Patience)
 		defer cancel()
 		return e.Confirm(ctx) == nil || e.Err() == nil
+	}
+	if t.Rouse(ctx) {
+		return true
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -194,7 +199,7 @@ func (t *Tree) emptied(h owner.Holder) time.Duration {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return emptyFor - time.Since(t.mu.end.since)
+	return goneFor - time.Since(t.mu.end.since)
 }
 
 // End ends the part of this daemon in order. The next owner need not wait.

@@ -50,8 +50,9 @@ type Call struct {
 	Directory     *Directory             `protobuf:"bytes,15,opt,name=directory,proto3" json:"directory,omitempty"`
 	Options       *Options               `protobuf:"bytes,16,opt,name=options,proto3" json:"options,omitempty"`
 	Changes       []*RecordChange        `protobuf:"bytes,17,rep,name=changes,proto3" json:"changes,omitempty"`
-	Life          []byte                 `protobuf:"bytes,18,opt,name=life,proto3" json:"life,omitempty"` // of the daemon that wants a lease on dir, or has one; none: it wants none
-	All           bool                   `protobuf:"varint,19,opt,name=all,proto3" json:"all,omitempty"`  // all leases are revoked
+	Life          []byte                 `protobuf:"bytes,18,opt,name=life,proto3" json:"life,omitempty"`          // of the daemon that wants a lease on dir, or has one; none: it wants none
+	All           bool                   `protobuf:"varint,19,opt,name=all,proto3" json:"all,omitempty"`           // all leases are revoked
+	Restores      bool                   `protobuf:"varint,20,opt,name=restores,proto3" json:"restores,omitempty"` // by a daemon that restores its files in a namespace that is being rebuilt
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -215,6 +216,13 @@ func (x *Call) GetLife() []byte {
 func (x *Call) GetAll() bool {
 	if x != nil {
 		return x.All
+	}
+	return false
+}
+
+func (x *Call) GetRestores() bool {
+	if x != nil {
+		return x.Restores
 	}
 	return false
 }
@@ -1157,7 +1165,7 @@ var File_meta_nslog_shared_callpb_call_proto protoreflect.FileDescriptor
 
 const file_meta_nslog_shared_callpb_call_proto_rawDesc = "" +
 	"\n" +
-	"#meta/nslog/shared/callpb/call.proto\x12\x14forebay.namespace.v1\"\xe1\x04\n" +
+	"#meta/nslog/shared/callpb/call.proto\x12\x14forebay.namespace.v1\"\xfd\x04\n" +
 	"\x04Call\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\rR\x02op\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\fR\x05owner\x12\x12\n" +
@@ -1178,7 +1186,8 @@ const file_meta_nslog_shared_callpb_call_proto_rawDesc = "" +
 	"\aoptions\x18\x10 \x01(\v2\x1d.forebay.namespace.v1.OptionsR\aoptions\x12<\n" +
 	"\achanges\x18\x11 \x03(\v2\".forebay.namespace.v1.RecordChangeR\achanges\x12\x12\n" +
 	"\x04life\x18\x12 \x01(\fR\x04life\x12\x10\n" +
-	"\x03all\x18\x13 \x01(\bR\x03all\"X\n" +
+	"\x03all\x18\x13 \x01(\bR\x03all\x12\x1a\n" +
+	"\brestores\x18\x14 \x01(\bR\brestores\"X\n" +
 	"\bChangeID\x12\x18\n" +
 	"\asession\x18\x01 \x01(\fR\asession\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1a\n" +

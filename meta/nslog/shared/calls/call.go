@@ -3,6 +3,7 @@
 package calls
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -40,6 +41,7 @@ const (
 	OpHeld    // a page of the log's end, as any daemon holds it
 	OpHold    // records, at any daemon
 	OpRevoke  // leases, at the daemon that has them
+	OpUnused  // reports whether a daemon has not served the namespace yet, at any daemon
 )
 
 // The operations that change something.
@@ -82,7 +84,18 @@ type Call struct {
 	Changes   []kv.Change // of records
 	Life      [16]byte    // of the daemon that wants a lease on Dir with its look-up, or has one; zero: none
 	All       bool        // all leases are revoked
+	Restores  bool        // by a daemon that restores its files in a namespace that is being rebuilt
 }
+
+type restoringKey struct{}
+
+// Restoring returns the context of calls by which a daemon restores its files.
+func Restoring(ctx context.Context) context.Context {
+	return context.WithValue(ctx, restoringKey{}, true)
+}
+
+// Restores reports whether a context is one of Restoring.
+func Restores(ctx context.Context) bool { return ctx.Value(restoringKey{}) != nil }
 
 // Directory has the attributes of a new directory.
 type Directory struct {

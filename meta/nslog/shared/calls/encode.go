@@ -20,7 +20,7 @@ import (
 func EncodeCall(c *Call) ([]byte, error) {
 	m := &callpb.Call{
 		Op: uint32(c.Op), Owner: c.Owner[:], From: string(c.From), Dir: uint64(c.Dir), Name: c.Name, ToDir: uint64(c.ToDir), ToName: c.ToName,
-		File: uint64(c.File), Revision: c.Revision, Number: int64(c.Number), Node: string(c.Node), All: c.All,
+		File: uint64(c.File), Revision: c.Revision, Number: int64(c.Number), Node: string(c.Node), All: c.All, Restores: c.Restores,
 	}
 	if c.Life != [16]byte{} {
 		m.Life = c.Life[:]
@@ -75,7 +75,7 @@ func DecodeCall(b []byte) (*Call, error) {
 	}
 	c := &Call{
 		Op: Op(m.GetOp()), From: bb.NodeID(m.GetFrom()), Dir: bb.DirID(m.GetDir()), Name: m.GetName(), ToDir: bb.DirID(m.GetToDir()), ToName: m.GetToName(),
-		File: bb.FileID(m.GetFile()), Revision: m.GetRevision(), Number: int(m.GetNumber()), Node: bb.NodeID(m.GetNode()), All: m.GetAll(),
+		File: bb.FileID(m.GetFile()), Revision: m.GetRevision(), Number: int(m.GetNumber()), Node: bb.NodeID(m.GetNode()), All: m.GetAll(), Restores: m.GetRestores(),
 	}
 	copy(c.Owner[:], m.GetOwner())
 	copy(c.Life[:], m.GetLife())

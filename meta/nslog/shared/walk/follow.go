@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"forebay/meta/namespace"
+	"forebay/meta/nslog/record"
+	"forebay/meta/nslog/shared/calls"
 )
 
 // Follow returns a reader of changes that reads all pending operations each time.
@@ -39,4 +41,20 @@ func less(all, others []namespace.StoreOp) []namespace.StoreOp {
 		_, is := at[op.Revision]
 		return is
 	})
+}
+
+// OpsAfter returns the first operations, as many as an answer has, behind a place, and whether there are more.
+func OpsAfter(ops []namespace.StoreOp, after uint64) (_ []namespace.StoreOp, more bool) {
+	from := 0
+	for from < len(ops) && ops[from].Seq <= after {
+		from++
+	}
+	ops = ops[from:]
+	size := 0
+	for i := range ops {
+		if size += len(record.OpValue(&ops[i])) + 16; size > calls.AnswerBytes && i > 0 {
+			return ops[:i], true
+		}
+	}
+	return ops, false
 }
