@@ -532,7 +532,9 @@ func TestLogDeleted(t *testing.T) {
 	}
 	c.work()
 	for round := range 2 {
-		c.served("all clients work", time.Now())
+		for range 20 {
+			c.served("names are changed", time.Now())
+		}
 		if err := stream.New(by, streams[0]).Destroy(t.Context()); err != nil {
 			t.Fatal(err)
 		}
