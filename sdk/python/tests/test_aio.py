@@ -58,6 +58,8 @@ def test_files(daemon: Daemon, buffer: forebay.Buffer) -> None:
             assert (await f.map(7, 9)).view == data[7:16]
             await f.close()
             await b.makedirs("x/y")
+            await b.exchange("f", "x")
+            await b.exchange("f", "x")
             await b.rename("f", "x/y/f")
             assert [e.name for e in await b.listdir("x/y")] == ["f"]
             assert (await b.stat("x/y/f")).size == 3_000_000

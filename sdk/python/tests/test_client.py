@@ -240,6 +240,20 @@ def test_directories(buffer: forebay.Buffer) -> None:
     assert buffer.listdir() == []
 
 
+def test_exchange(buffer: forebay.Buffer) -> None:
+    buffer.makedirs("d")
+    buffer.write_bytes("d/f", b"in d")
+    buffer.write_bytes("g", b"g")
+    buffer.exchange("d/f", "g")
+    assert (buffer.read_bytes("d/f"), buffer.read_bytes("g")) == (b"g", b"in d")
+    buffer.exchange("d", "g")
+    assert (buffer.read_bytes("g/f"), buffer.read_bytes("d")) == (b"g", b"in d")
+    with pytest.raises(forebay.NotFound):
+        buffer.exchange("d", "none")
+    with pytest.raises(forebay.Invalid):
+        buffer.exchange("g", "g/f")
+
+
 def test_xattrs(buffer: forebay.Buffer) -> None:
     buffer.write_bytes("f", b"f")
     odd = os.fsdecode(b"user.\xff")

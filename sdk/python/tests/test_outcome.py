@@ -42,6 +42,7 @@ CHANGES: dict[str, tuple[int, Callable[[forebay.Buffer], object]]] = {
     "makedirs": (w.TYPE_MKDIR, lambda b: b.makedirs("e/f")),
     "symlink": (w.TYPE_MKNOD, lambda b: b.symlink("f", "l")),
     "rename": (w.TYPE_RENAME, lambda b: b.rename("f", "g")),
+    "exchange": (w.TYPE_EXCHANGE, lambda b: b.exchange("f", "h")),
     "remove": (w.TYPE_REMOVE, lambda b: b.remove("f")),
     "rmtree": (w.TYPE_REMOVE, lambda b: b.rmtree("f")),
     "set_attributes": (w.TYPE_SETATTR, lambda b: b.set_attributes("f", mode=0o600)),
@@ -55,6 +56,7 @@ CHANGES: dict[str, tuple[int, Callable[[forebay.Buffer], object]]] = {
 def test_changes_are_sent_once(name: str, proxy: Proxy, far: forebay.Buffer, buffer: forebay.Buffer) -> None:
     typ, change = CHANGES[name]
     buffer.write_bytes("f", b"text")
+    buffer.write_bytes("h", b"other")
     proxy.lose(typ)
     with pytest.raises(forebay.Unavailable, match="outcome unknown") as e:
         change(far)

@@ -162,6 +162,21 @@ class Buffer:
         )
         self._ask("rename", source, _wire.TYPE_RENAME, m, _wire.Empty)
 
+    def exchange(self, first: str, second: str) -> None:
+        """Swap the names of two files or directories of any size in one step.
+
+        Invalid if one lies below the other, and Busy if one is replaced at the same time.
+        """
+        ids = []
+        for path in (first, second):
+            m = _wire.PathRequest(buffer=self.name, path=clean(path))
+            e = self._ask("stat", path, _wire.TYPE_STAT, m, _wire.Entry)
+            ids.append(e.dir or e.file)
+        names = _wire.ExchangeNames(
+            buffer=self.name, to=clean(second), from_id=ids[0], to_id=ids[1], **{"from": clean(first)}
+        )
+        self._ask("exchange", first, _wire.TYPE_EXCHANGE, names, _wire.Empty)
+
     def remove(self, path: str) -> None:
         """Remove a file or an empty directory."""
         m = _wire.Remove(buffer=self.name, path=clean(path))

@@ -15,6 +15,7 @@ NOT_ASKED = frozenset({
     w.TYPE_HELLO, w.TYPE_PROVE, w.TYPE_PULSE, w.TYPE_CANCEL, w.TYPE_UNPIN, w.TYPE_CLOSE,
     w.TYPE_LEASE, w.TYPE_RETURN, w.TYPE_HOLD, w.TYPE_TAKE, w.TYPE_DISCARD, w.TYPE_REPLICATE,
     w.TYPE_RECHECK, w.TYPE_PLACE_RENAME, w.TYPE_PLACE_REMOVE, w.TYPE_NAMES,
+    w.TYPE_FOLLOW,
 })  # fmt: skip
 
 #: Requests that change nothing.
@@ -38,7 +39,7 @@ RESUMED = frozenset({w.TYPE_OPEN, w.TYPE_COMMIT})
 #: Requests whose second execution may undo changes by others after the first.
 ONCE = frozenset({
     w.TYPE_BUFFER_CREATE, w.TYPE_BUFFER_DESTROY, w.TYPE_MKDIR, w.TYPE_MKNOD, w.TYPE_RENAME,
-    w.TYPE_REMOVE, w.TYPE_SETATTR, w.TYPE_SET_XATTR, w.TYPE_NODE_UNDRAIN, w.TYPE_NODE_FORGET,
+    w.TYPE_EXCHANGE, w.TYPE_REMOVE, w.TYPE_SETATTR, w.TYPE_SET_XATTR, w.TYPE_NODE_UNDRAIN, w.TYPE_NODE_FORGET,
     w.TYPE_LIFETIME_DUE,
 })  # fmt: skip
 
@@ -85,6 +86,7 @@ _SINCE: dict[int, tuple[int, str]] = {
     w.TYPE_TOKEN: (2, "tokens"),
     w.TYPE_SET_XATTR: (2, "extended attributes"),
     w.TYPE_XATTRS: (2, "extended attributes"),
+    w.TYPE_EXCHANGE: (2, "exchanging names"),
 }
 
 

@@ -315,6 +315,10 @@ class Buffer:
         """Rename a file or directory of any size in one step."""
         await self._threads.run(lambda: self.sync.rename(source, target, replace=replace))
 
+    async def exchange(self, first: str, second: str) -> None:
+        """Swap the names of two files or directories of any size in one step."""
+        await self._threads.run(lambda: self.sync.exchange(first, second))
+
     async def remove(self, path: str) -> None:
         """Remove a file or an empty directory."""
         await self._threads.run(lambda: self.sync.remove(path))

@@ -178,6 +178,30 @@ public final class Buffer {
     change("rename", clean(from), Type.TYPE_RENAME, m);
   }
 
+  /**
+   * Swaps the names of two files or directories, in one step. It fails with invalid if one lies
+   * below the other, and with busy if one is replaced at the same time.
+   */
+  public void exchange(String first, String second) throws IOException {
+    Forebay.ExchangeNames m =
+        Forebay.ExchangeNames.newBuilder()
+            .setBuffer(name)
+            .setFrom(clean(first))
+            .setTo(clean(second))
+            .setFromId(number(first))
+            .setToId(number(second))
+            .build();
+    change("exchange", clean(first), Type.TYPE_EXCHANGE, m);
+  }
+
+  /** Returns the number of the file or directory that has a name. */
+  private long number(String path) throws IOException {
+    String p = clean(path);
+    Forebay.PathRequest m = Forebay.PathRequest.newBuilder().setBuffer(name).setPath(p).build();
+    Forebay.Entry e = ask("stat", p, Type.TYPE_STAT, m, Forebay.Entry.parser(), Forebay.Entry.class);
+    return e.getDir() != 0 ? e.getDir() : e.getFile();
+  }
+
   /** Removes a file or an empty directory, or with recursive one with all that is in it. */
   public void remove(String path, boolean recursive) throws IOException {
     String p = clean(path);

@@ -29,7 +29,8 @@ final class Repetition {
           Type.TYPE_RECHECK,
           Type.TYPE_PLACE_RENAME,
           Type.TYPE_PLACE_REMOVE,
-          Type.TYPE_NAMES);
+          Type.TYPE_NAMES,
+          Type.TYPE_FOLLOW);
 
   /** Requests that change nothing. */
   static final Set<Type> READING =
@@ -85,6 +86,7 @@ final class Repetition {
           Type.TYPE_MKDIR,
           Type.TYPE_MKNOD,
           Type.TYPE_RENAME,
+          Type.TYPE_EXCHANGE,
           Type.TYPE_REMOVE,
           Type.TYPE_SETATTR,
           Type.TYPE_SET_XATTR,

@@ -343,6 +343,21 @@ class ClientTest {
   }
 
   @Test
+  void exchange() throws Exception {
+    buffer.mkdirs("d", 0755);
+    buffer.create("d/f").close();
+    buffer.create("g").close();
+    long file = buffer.stat("g").file();
+    buffer.exchange("d/f", "g");
+    assertEquals(file, buffer.stat("d/f").file());
+    buffer.exchange("d", "g");
+    assertEquals(file, buffer.stat("g/f").file());
+    assertTrue(!buffer.stat("d").directory());
+    kind(Kind.NOT_FOUND, () -> buffer.exchange("d", "none"));
+    kind(Kind.INVALID, () -> buffer.exchange("g", "g/f"));
+  }
+
+  @Test
   void extendedAttributes() throws Exception {
     buffer.create("f").close();
     buffer.setXattr("f", "user.ü", new byte[] {0, -1});

@@ -231,6 +231,7 @@ class OutcomeTest {
     changes.put("MKDIR all", b -> b.mkdirs("e/f", 0755));
     changes.put("MKNOD", b -> b.symlink("f1", "l"));
     changes.put("RENAME", b -> b.rename("f1", "g1"));
+    changes.put("EXCHANGE", b -> b.exchange("f3", "f4"));
     changes.put("REMOVE", b -> b.remove("f2", false));
     changes.put("REMOVE all", b -> b.remove("f3", true));
     changes.put("SETATTR", b -> b.setAttributes("f4", new Attributes(0600, null, null, null)));
