@@ -31,8 +31,10 @@ func parallel(t *testing.T, binary string, mount, args []string) {
 	hosts := newMountsOf(t, 2, admin.BufferSpec{Name: "b", Mode: 0o777, Backing: "file://" + t.TempDir()}, mount...)
 	launcher := filepath.Join(t.TempDir(), "launch")
 	check(t, os.WriteFile(launcher, []byte(launch(hosts)), 0o700))
-	command := []string{"mpiexec.mpich", "-launcher", "ssh", "-launcher-exec", launcher,
-		"-hosts", fmt.Sprintf("%v:2,%v:2", hosts[0].Host.Addr, hosts[1].Host.Addr)}
+	command := []string{
+		"mpiexec.mpich", "-launcher", "ssh", "-launcher-exec", launcher,
+		"-hosts", fmt.Sprintf("%v:2,%v:2", hosts[0].Host.Addr, hosts[1].Host.Addr),
+	}
 	command = append(append(command, "-n", "2", binary, hosts[0].dir), args...)
 	command = append(append(command, ":", "-n", "2", binary, hosts[1].dir), args...)
 	cmd := hosts[0].Host.Command(command[0], command[1:]...)
