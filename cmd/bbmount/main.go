@@ -72,6 +72,9 @@ the files give them; run by somebody else, that user alone.`,
 			if at.Path != "" {
 				return usage(args[0] + ": a whole buffer is mounted: bb://" + at.Buffer)
 			}
+			if o.shared && o.passes == passRead {
+				return usage("--coherent shows each write at once, --passthrough=read a file as it was: leave one out")
+			}
 			o.buffer = at.Buffer
 			if o.dir, err = mounts.Resolve(args[1]); err != nil {
 				return err

@@ -62,8 +62,16 @@ func (c *copied) grown(end int64) {
 	c.state.size, c.state.mtime = max(c.state.size, end), time.Now()
 }
 
-// open opens the file, which must be the one that the node is.
-func (c *copied) open(ctx context.Context, o client.OpenOptions) (*opened.File, client.Entry, error) {
+// open opens the file, which must be the one that the node is. While another node's daemon is waited for, names may change.
+func (c *copied) open(ctx context.Context, o client.OpenOptions) (file *opened.File, e client.Entry, err error) {
+	err = c.n.fsys.peers.Until(ctx, func() (err error) {
+		file, e, err = c.openNow(ctx, o)
+		return err
+	})
+	return file, e, err
+}
+
+func (c *copied) openNow(ctx context.Context, o client.OpenOptions) (*opened.File, client.Entry, error) {
 	f := c.n.fsys
 	unshare, err := f.share(ctx)
 	if err != nil {
@@ -74,11 +82,7 @@ func (c *copied) open(ctx context.Context, o client.OpenOptions) (*opened.File, 
 	if err != nil {
 		return nil, client.Entry{}, err
 	}
-	var file *opened.File
-	err = f.peers.Until(ctx, func() (err error) {
-		file, err = opened.Open(f.ctx, ctx, f.b, p, o)
-		return err
-	})
+	file, err := opened.Open(f.ctx, ctx, f.b, p, o)
 	if client.KindOf(err) == client.ErrNotFound {
 		err = syscall.ESTALE // another client has removed it
 	}

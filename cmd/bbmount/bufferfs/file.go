@@ -119,6 +119,9 @@ func (n *node) written(ctx context.Context, c content, err error) error {
 	if err == nil && n.fsys.sharing == kernel.Coherent {
 		err = n.changed(c.sync(ctx))
 	}
+	if err != nil {
+		n.view.Forget()
+	}
 	return err
 }
 
@@ -150,6 +153,7 @@ type handle struct {
 	n       *node
 	write   bool
 	backing *passthrough.Backing // nil: it reads as usual
+	opening kernel.Opening
 }
 
 var _ = []any{
@@ -178,9 +182,9 @@ func (n *node) open(ctx context.Context, flags uint32, second bool) (h *handle, 
 	}
 	defer unlock()
 	c := n.current()
-	e := client.Entry{State: client.StateOpen}
+	e, met := client.Entry{State: client.StateOpen}, kernel.Opening{}
 	if !n.isUnlinked() {
-		if e, how, err = n.fresh(ctx, second); err != nil {
+		if e, how, met, err = n.fresh(ctx, second); err != nil {
 			return nil, 0, err
 		}
 	} else if c == nil {
@@ -199,6 +203,7 @@ func (n *node) open(ctx context.Context, flags uint32, second bool) (h *handle, 
 		n.backing = n.layOut(ctx, &e)
 	}
 	h = n.opened(flags)
+	h.opening = met
 	if h.backing = n.backing; h.backing != nil {
 		h.backing.Enter()
 	}
@@ -207,22 +212,21 @@ func (n *node) open(ctx context.Context, flags uint32, second bool) (h *handle, 
 
 // fresh returns FOPEN_KEEP_CACHE if the kernel's pages are those of the file as it is now. It refuses a first attempt if
 // the kernel has another size. The second one has a size that is younger than the call of open.
-func (n *node) fresh(ctx context.Context, second bool) (e client.Entry, how uint32, err error) {
+func (n *node) fresh(ctx context.Context, second bool) (e client.Entry, how uint32, met kernel.Opening, err error) {
 	e, err = n.stat(ctx)
 	if err != nil || n.unsaved() != nil {
 		e.State = client.StateOpen // for programs here
-		return e, 0, err
+		return e, 0, met, err
 	}
-	size, pages := n.view.Agrees(&e)
+	size, pages, met := n.view.Agrees(&e)
 	switch {
 	case pages:
-		how = fuse.FOPEN_KEEP_CACHE
+		return e, fuse.FOPEN_KEEP_CACHE, met, nil
 	case !size && !second:
-		return e, 0, syscall.ESTALE
-	case !size || e.State == client.StateOpen: // it grows, and the kernel may have dropped the last of two answers
-		kernel.DropAttributes(n.EmbeddedInode())
+		return e, 0, met, syscall.ESTALE
 	}
-	return e, how, nil
+	kernel.DropAttributes(n.EmbeddedInode()) // of two answers the kernel drops the last, and its size is at times that of an older reader
+	return e, 0, met, nil
 }
 
 // layOut has the daemon lay the file out for the kernel. It returns nil if that cannot be.
@@ -326,6 +330,7 @@ func (h *handle) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadRes
 		return nil, n.fsys.errno(err)
 	}
 	defer unlock()
+	n.view.Dropped(h.opening)
 	k, err := n.current().readAt(ctx, dest, off)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, n.fsys.errno(err)
@@ -348,11 +353,11 @@ func (h *handle) Write(ctx context.Context, data []byte, off int64) (uint32, sys
 	}
 	c := n.current()
 	k, err := c.writeAt(ctx, data, off)
-	if k > 0 { // the next write returns the error, if it is still one
+	if k > 0 {
 		n.view.Wrote(off + int64(k))
-		err = n.written(ctx, c, nil)
 	}
-	return uint32(k), n.fsys.errno(err)
+	// An error counts beside written bytes, too, since the kernel overlooks a short write of a mapping's pages.
+	return uint32(k), n.fsys.errno(n.written(ctx, c, err))
 }
 
 // Flush implements close. Written bytes are committed when it returns. If no other program has the

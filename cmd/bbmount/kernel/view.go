@@ -9,10 +9,17 @@ import (
 
 // View is the kernel's idea of a file. Its methods may be called concurrently.
 type View struct {
-	mu   sync.Mutex
-	told int64         // the kernel's size
-	of   bb.Generation // whose bytes the kernel's pages are; 0: unknown
-	own  bool          // the pages are the file as it is being written here
+	mu      sync.Mutex
+	told    int64         // the kernel's size
+	of      bb.Generation // whose bytes the kernel's pages are; 0: unknown
+	own     bool          // the pages are the file as it is being written here
+	changes uint64        // of what the pages are, counted
+}
+
+// Opening is an open at which the kernel drops its pages. The zero value is one of which nothing is known.
+type Opening struct {
+	of      bb.Generation
+	changes uint64
 }
 
 // Tell records the size that is reported to the kernel.
@@ -34,7 +41,7 @@ func (v *View) Closed(g bb.Generation) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.own {
-		v.of = g
+		v.become(g)
 	}
 	v.own = false
 }
@@ -43,22 +50,45 @@ func (v *View) Closed(g bb.Generation) {
 func (v *View) Wrote(end int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.of = 0
+	v.become(0)
 	v.told = max(v.told, end)
 }
 
-// Agrees reports whether the view of a file agrees with its entry, and whether its pages do, which the caller then has
-// the kernel keep or drop.
-func (v *View) Agrees(e *client.Entry) (size, pages bool) {
+// Forget records that the kernel's pages may differ from what was written, since a change of bytes has failed.
+func (v *View) Forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.told != e.Size {
-		return false, false
+	v.become(0)
+	v.own = false
+}
+
+// Agrees reports whether the view of a file agrees with its entry, and whether its pages do, so that the kernel may keep
+// them. Otherwise the caller has the kernel drop them, which it does at some time after the answer, and passes the opening to Dropped.
+func (v *View) Agrees(e *client.Entry) (size, pages bool, o Opening) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if size = v.told == e.Size; size && e.State != client.StateOpen && v.of == e.Generation {
+		return true, true, Opening{}
 	}
-	pages = e.State != client.StateOpen && v.of == e.Generation
-	v.of = e.Generation
-	if e.State == client.StateOpen { // its generation gets more bytes
-		v.of = 0
+	v.become(0)
+	if size && e.State != client.StateOpen { // one that is open gets more bytes
+		o = Opening{e.Generation, v.changes}
 	}
-	return true, pages
+	return size, false, o
+}
+
+// Dropped records that the kernel has dropped its pages at an opening, which a later request of the same handle shows. So
+// its pages are younger, and those of one generation, unless they have become others meanwhile.
+func (v *View) Dropped(o Opening) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if o.of != 0 && o.changes == v.changes {
+		v.of = o.of
+	}
+}
+
+// become changes what the pages are.
+func (v *View) become(of bb.Generation) {
+	v.of = of
+	v.changes++
 }

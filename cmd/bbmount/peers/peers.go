@@ -69,7 +69,17 @@ func (p *Patience) dead(ctx context.Context, node admin.NodeID) bool {
 
 // Settle is request.Settle, repeated as Until has it.
 func (p *Patience) Settle(ctx context.Context, do func(repeated bool) error) error {
-	return p.Until(ctx, func() error { return request.Settle(ctx, do) })
+	return p.settle(ctx, p.dead, do)
+}
+
+func (p *Patience) settle(ctx context.Context, dead func(context.Context, admin.NodeID) bool, do func(repeated bool) error) error {
+	unknown := false // an attempt may have been carried out, before one for which a daemon was away
+	return p.until(ctx, dead, func() error {
+		return request.Settle(ctx, func(repeated bool) error {
+			unknown = unknown || repeated
+			return do(unknown)
+		})
+	})
 }
 
 // Away returns the other node without whose daemon a request failed.

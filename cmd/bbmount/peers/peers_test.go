@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,4 +63,20 @@ func TestUntil(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSettle has a daemon away after an attempt of unknown outcome. The next one must still know of it.
+func TestSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := &client.Error{Kind: client.ErrUnavailable, Node: "n2", Err: errors.New("starting")}
+		lost := &client.Error{Kind: client.ErrUnavailable, Err: errors.New("no answer"), Unknown: true}
+		answers, repeats := []error{lost, away, nil}, []bool{}
+		err := New(nil, time.Minute).settle(t.Context(), func(context.Context, admin.NodeID) bool { return false }, func(repeated bool) error {
+			repeats = append(repeats, repeated)
+			return answers[len(repeats)-1]
+		})
+		if err != nil || !slices.Equal(repeats, []bool{false, true, true}) {
+			t.Errorf("%v, %v", repeats, err)
+		}
+	})
 }
