@@ -20,7 +20,7 @@ const answerTime = 4 * time.Second
 
 // Locate finds the mounted buffer in which a path lies, and the path in it. Symbolic links on the way are followed as
 // the kernel does. The last name of the path is not followed, unless a slash is behind it, and none has to be there. It fails with
-// ErrUnmounted, which is bb.Invalid, if the path lies below no mount of a buffer, and with bb.Unavailable if the mount does not answer.
+// ErrUnmounted, which is bb.Invalid, if the path lies below no mount of a buffer by root or this user, and with bb.Unavailable if the mount does not answer.
 func Locate(ctx context.Context, name string) (Mount, bb.Address, error) {
 	full := name
 	if !path.IsAbs(name) {
@@ -69,7 +69,7 @@ func pathIn(table []entry, at bb.Address, of func(*Mount) bool) (string, bool) {
 	for i := range slices.Backward(table) {
 		e := &table[i]
 		root := strings.Trim(e.Root, "/")
-		if !e.ours() || e.Source != bb.Scheme+"://"+at.Buffer || !of(&e.Mount) || !bb.Within(at.Path, root) {
+		if !e.trusted() || e.Source != bb.Scheme+"://"+at.Buffer || !of(&e.Mount) || !bb.Within(at.Path, root) {
 			continue
 		}
 		p := path.Join(e.Dir, strings.TrimPrefix(at.Path, root))
@@ -174,7 +174,7 @@ func find(table []entry, at string) (m Mount, below string, ok bool) {
 		}
 		here = next
 	}
-	if here == nil || !here.ours() {
+	if here == nil || !here.trusted() {
 		return Mount{}, "", false
 	}
 	inside := strings.TrimPrefix(strings.TrimPrefix(at, here.Dir), "/")

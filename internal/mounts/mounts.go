@@ -55,10 +55,10 @@ func List() ([]Mount, error) {
 	return ours(table), err
 }
 
-// entry is a line of the kernel's list. Kind is the type of the file system.
+// entry is a line of the kernel's list. Kind is the type of the file system, user the number of the user whose process serves it.
 type entry struct {
 	Mount
-	id, parent, kind string
+	id, parent, kind, user string
 }
 
 // readTable returns all mounts that this process can reach.
@@ -80,6 +80,12 @@ func ours(table []entry) (all []Mount) {
 }
 
 func (e *entry) ours() bool { return e.kind == "fuse."+Subtype }
+
+// trusted reports whether a mounted buffer is what its line says: any user may mount what calls itself one, and names
+// another daemon.
+func (e *entry) trusted() bool {
+	return e.ours() && (e.user == "0" || e.user == strconv.Itoa(os.Geteuid()))
+}
 
 // Resolve returns the path of a directory as the kernel lists it, without opening it. A dead mount
 // cannot be opened.
@@ -112,7 +118,13 @@ func parse(mountinfo string) (all []entry) {
 		o, s := strings.Fields(own), strings.Fields(super)
 		if ok && len(o) > 4 && len(s) > 1 {
 			source, socket, _ := strings.Cut(unescape(s[1]), socketMark)
-			all = append(all, entry{Mount{Dir: unescape(o[4]), Source: source, Socket: socket, Root: unescape(o[3])}, o[0], o[1], s[0]})
+			e := entry{Mount: Mount{Dir: unescape(o[4]), Source: source, Socket: socket, Root: unescape(o[3])}, id: o[0], parent: o[1], kind: s[0]}
+			for option := range strings.SplitSeq(s[len(s)-1], ",") {
+				if user, is := strings.CutPrefix(option, "user_id="); is {
+					e.user = user
+				}
+			}
+			all = append(all, e)
 		}
 	}
 	return all

@@ -14,14 +14,15 @@ import (
 const table = `22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
 40 22 0:40 / /bb/scratch rw,nosuid,nodev,relatime shared:1 - fuse.forebay bb://scratch rw,user_id=0,group_id=0
 41 22 0:41 / /mnt/other rw - fuse.sshfs host:/ rw
-42 22 0:42 / /bb/with\040space rw - fuse.forebay bb://b?socket=unix:///run/two\040words.sock rw
+42 22 0:42 / /bb/with\040space rw - fuse.forebay bb://b?socket=unix:///run/two\040words.sock rw,user_id=0,group_id=0
 43 22 0:43 broken
 44 40 0:44 / /bb/scratch/tmp rw - tmpfs tmpfs rw
-45 22 0:40 /run1/out /home/me/out rw - fuse.forebay bb://scratch rw
-46 22 0:46 / /old/bb rw - fuse.forebay bb://old rw
+45 22 0:40 /run1/out /home/me/out rw - fuse.forebay bb://scratch rw,user_id=0,group_id=0
+46 22 0:46 / /old/bb rw - fuse.forebay bb://old rw,user_id=0,group_id=0
 47 22 0:47 / /old rw - tmpfs tmpfs rw
-48 22 0:48 / /twice rw - fuse.forebay bb://first rw
-49 48 0:49 / /twice rw - fuse.forebay bb://second rw
+48 22 0:48 / /twice rw - fuse.forebay bb://first rw,user_id=0,group_id=0
+49 48 0:49 / /twice rw - fuse.forebay bb://second rw,user_id=0,group_id=0
+50 22 0:50 / /home/eve/bb rw - fuse.forebay bb://scratch?socket=unix:///home/eve/s rw,user_id=4711,group_id=4711
 `
 
 func TestParse(t *testing.T) {
@@ -34,6 +35,7 @@ func TestParse(t *testing.T) {
 		{"/old/bb", "bb://old", "", "/"},
 		{"/twice", "bb://first", "", "/"},
 		{"/twice", "bb://second", "", "/"},
+		{"/home/eve/bb", "bb://scratch", "unix:///home/eve/s", "/"},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
@@ -61,6 +63,7 @@ func TestFind(t *testing.T) {
 		"/home/me/out/f":    "bb://scratch run1/out/f",
 		"/old/bb/x":         "", // hidden by the mount on /old
 		"/twice/x":          "bb://second x",
+		"/home/eve/bb/x":    "", // another user's
 	} {
 		m, below, ok := find(parse(table), at)
 		got := ""
@@ -92,6 +95,7 @@ func TestPathIn(t *testing.T) {
 		{"b", "x", "unix:///run/two words.sock", "/bb/with space/x"},
 		{"b", "x", "", "/bb/with space/x"},
 		{"b", "x", "unix:///run/other.sock", ""},
+		{"scratch", "x", "unix:///home/eve/s", ""},
 		{"none", "", "", ""},
 	} {
 		got, ok := pathIn(parse(table), bb.Address{Buffer: of.buffer, Path: of.path}, func(m *Mount) bool { return of.socket == "" || m.Socket == of.socket })
