@@ -250,6 +250,7 @@ test-tools:
 	@$(S3SERVER) >/dev/null
 	@scripts/netns-tools.sh
 	@scripts/mount-tools.sh
+	@scripts/store-tools.sh
 	@scripts/nss-tools.sh
 	@scripts/slurm.sh tools || [ -z "$$CI" ]
 	@scripts/lua-tools.sh || [ -z "$$CI" ]
