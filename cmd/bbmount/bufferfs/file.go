@@ -164,12 +164,16 @@ var _ = []any{
 func writes(flags uint32) bool { return flags&syscall.O_ACCMODE != syscall.O_RDONLY }
 
 // Open implements open of a file that is there.
-func (n *node) Open(ctx context.Context, flags uint32) (fusefs.FileHandle, uint32, syscall.Errno) {
+func (n *node) Open(ctx context.Context, flags uint32) (h fusefs.FileHandle, how uint32, errno syscall.Errno) {
 	f, thread := n.fsys, request.Thread(ctx)
 	ctx, done := f.request(ctx)
 	defer done()
 	p, _ := f.pathOf(n) // none: it has no name, and a second attempt leads elsewhere
-	h, how, err := n.open(ctx, flags, f.retries.Second(thread, p))
+	second := f.retries.Second(thread, p)
+	err := passthrough.Settled(ctx, func() (err error) {
+		h, how, err = n.open(ctx, flags, second)
+		return err
+	})
 	return h, f.sharing.How(how), f.errno(f.retries.Failed(thread, p, err))
 }
 
@@ -203,10 +207,8 @@ func (n *node) open(ctx context.Context, flags uint32, second bool) (h *handle, 
 		n.backing = n.layOut(ctx, &e)
 	}
 	h = n.opened(flags)
-	h.opening = met
-	if h.backing = n.backing; h.backing != nil {
-		h.backing.Enter()
-	}
+	h.opening, h.backing = met, n.backing
+	h.backing.Enter()
 	return h, how, nil
 }
 
@@ -235,11 +237,7 @@ func (n *node) layOut(ctx context.Context, e *client.Entry) *passthrough.Backing
 	if err != nil {
 		return nil // the reader returns the reason
 	}
-	if now.Generation != e.Generation || now.Size != e.Size {
-		f.Abort()
-		return nil
-	}
-	return passthrough.Map(f.File, e, f.Abort)
+	return passthrough.Map(f.File, e, &now, f.Abort)
 }
 
 // PassthroughFd implements fs.FilePassthroughFder.
@@ -483,7 +481,7 @@ func (n *node) truncate(ctx context.Context, size int64) error {
 	}
 	defer unlock()
 	if n.backing != nil {
-		return syscall.ETXTBSY
+		return passthrough.ErrRead
 	}
 	c := n.current()
 	if c == nil { // truncate(2)

@@ -15,6 +15,7 @@ import (
 	"forebay/cmd/bbmount/attr"
 	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/names"
+	"forebay/cmd/bbmount/passthrough"
 	"forebay/cmd/bbmount/request"
 	"forebay/cmd/bbmount/room"
 	"forebay/cmd/bbmount/xattrs"
@@ -258,7 +259,7 @@ func (n *node) Setattr(ctx context.Context, _ fusefs.FileHandle, in *fuse.SetAtt
 		return syscall.EPERM
 	}
 	if size, ok := in.GetSize(); ok {
-		if err := n.truncate(ctx, int64(size)); err != nil {
+		if err := passthrough.Settled(ctx, func() error { return n.truncate(ctx, int64(size)) }); err != nil {
 			return f.errno(err)
 		}
 	}

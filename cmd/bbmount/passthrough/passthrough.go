@@ -3,9 +3,11 @@
 package passthrough
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -66,16 +68,20 @@ type Backing struct {
 }
 
 // Map returns the memory of a file that was opened to be read in place (client.OpenOptions.Linear), or nil if it does not lie
-// so. It calls end when the file is not needed any more.
-func Map(f *client.File, e *client.Entry, end func()) *Backing {
-	m, err := f.Map(0, e.Size)
+// so, or is now another than its opener met. It calls end when the file is not needed any more.
+func Map(f *client.File, met, now *client.Entry, end func()) *Backing {
+	if now.Generation != met.Generation || now.Size != met.Size {
+		end()
+		return nil
+	}
+	m, err := f.Map(0, now.Size)
 	if err != nil {
 		end()
 		return nil
 	}
-	b := &Backing{Generation: e.Generation, mapping: m, end: end}
+	b := &Backing{Generation: now.Generation, mapping: m, end: end}
 	file := m.InPlace()
-	if file == nil || m.Len() != e.Size {
+	if file == nil || m.Len() != now.Size {
 		b.close()
 		return nil
 	}
@@ -101,7 +107,35 @@ func (b *Backing) Way(o Opening, e *client.Entry, flags uint32) (Way, error) {
 	if b != nil {
 		o.Reads = b.Generation
 	}
-	return Of(o)
+	w, err := Of(o)
+	if err != nil {
+		err = refusal{err.(syscall.Errno)}
+	}
+	return w, err
+}
+
+// refusal is the reason why a call is refused beside readers by passthrough.
+type refusal struct{ syscall.Errno }
+
+// ErrRead refuses a change of what programs read by passthrough.
+var ErrRead error = refusal{syscall.ETXTBSY}
+
+// closing is how long the kernel may take to report that a file is closed, after the program's close has returned.
+const closing = 200 * time.Millisecond
+
+// Settled repeats a call that is refused beside readers which may be closed already.
+func Settled(ctx context.Context, call func() error) error {
+	for deadline := time.Now().Add(closing); ; {
+		err := call()
+		refused, is := err.(refusal)
+		if !is {
+			return err
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return refused.Errno
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // Fd returns the descriptor of the memory, for fs.FilePassthroughFder.
@@ -112,8 +146,12 @@ func (b *Backing) Fd() (int, bool) {
 	return b.fd, true
 }
 
-// Enter counts a reader.
-func (b *Backing) Enter() { b.readers++ }
+// Enter counts a reader, unless it reads as usual: b is nil.
+func (b *Backing) Enter() {
+	if b != nil {
+		b.readers++
+	}
+}
 
 // Leave ends a reader. It reports whether it was the last one, with which the memory is the daemon's again.
 func (b *Backing) Leave() (last bool) {
