@@ -92,6 +92,7 @@ test-all: ## Run every other test: long, with libfabric, of programs of others, 
 	@$(MAKE) --no-print-directory test-long
 	@$(MAKE) --no-print-directory build-go
 	@$(MAKE) --no-print-directory $(BESIDE) test-with-maven test-with-roots
+	@$(MAKE) --no-print-directory test-verbs
 	@$(MAKE) --no-print-directory race
 
 # Those that build in sdk/java, one after the other. The client's tests on Maven's JDK are a part of test.
@@ -99,10 +100,11 @@ test-all: ## Run every other test: long, with libfabric, of programs of others, 
 test-with-maven:
 	@for t in 'test-java CLIENT_TESTED=yes' test-apps test-spark; do $(MAKE) --no-print-directory $$t || exit 1; done
 
-# Those that write nothing that the tests of sdk/java read.
+# Those of which testrun repeats what fails beside others. They write nothing that the tests of sdk/java read. test-verbs
+# is not one of them: an emulated machine that gets too little time finds no way over the device in time.
 .PHONY: test-with-roots
 test-with-roots:
-	@for t in test-ofi test-packages test-verbs; do $(MAKE) --no-print-directory $$t || exit 1; done
+	@for t in test-ofi test-packages; do $(MAKE) --no-print-directory $$t || exit 1; done
 
 .PHONY: test-long
 test-long: test-tools ## Run the Go tests that test leaves out, in full: .ci/long-tests (part of test-all)
