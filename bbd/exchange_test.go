@@ -1,6 +1,7 @@
 package bbd_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -352,4 +353,66 @@ func TestClusterExchangesMeet(t *testing.T) {
 		want[name] = string(got)
 	}
 	wantExchanged(t, c, there, dir, want)
+}
+
+// TestClusterExchangeOutlivesItsClient: a file of another daemon rests until the namespace has made an exchange, although
+// the client is gone, or the session between the daemons. So its writer meets no other file at its name.
+func TestClusterExchangeOutlivesItsClient(t *testing.T) {
+	t.Parallel()
+	var hold messageHold
+	nodes := startClusterWith(t, 2, func(c *bbd.Config) {
+		c.Meta.Engine, c.Meta.InProcess = meta.EngineLog, heldServer{c.Meta.InProcess, &hold}
+	})
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
+	there := nodes[1].dial().Buffer("shared")
+	for what, lose := range map[string]func(cancel func()){
+		"client":  func(cancel func()) { cancel() },
+		"session": func(func()) { nodes[0].daemon.BreakSessions("n2") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			ctx := limited(t, time.Minute)
+			here, other := "y-"+what, "x-"+what // the owner of the higher one exchanges them
+			for _, n := range nodes {           // nothing but the exchange has both names
+				defer n.daemon.PauseFlushes("shared")()
+			}
+			write(t, b, here, []byte("here"))
+			f, err := there.Create(ctx, other)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprint(f, "there")
+			if err := f.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			held, release := hold.arm(here, other)
+			defer release()
+			asked, cancel := context.WithCancel(ctx)
+			defer cancel()
+			answer := make(chan error, 1)
+			go func() { answer <- b.Exchange(asked, here, other) }()
+			<-held
+			lose(cancel)
+			time.Sleep(400 * time.Millisecond) // an owner that does not wait has looked by then
+			release()
+			if err := <-answer; what == "session" && err != nil {
+				t.Error(err)
+			}
+			eventually(t, "the names are exchanged", func() bool {
+				got, err := b.ReadFile(ctx, other)
+				return err == nil && string(got) == "here"
+			})
+			fmt.Fprint(f, " and more")
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+			wantFile(t, b, here, []byte("there and more"))
+			for _, n := range nodes {
+				n.daemon.PauseFlushes("shared")()
+			}
+			drain(t, c, "shared")
+			wantStored(t, dir, here, []byte("there and more"))
+			wantStored(t, dir, other, []byte("here"))
+		})
+	}
 }

@@ -31,6 +31,9 @@ import (
 //	 exchanges both entries
 //	 the request ends ─────────────────────▶ finds the file's entry at the other place, and follows
 //
+// The request lasts until the namespace has answered, even if the client of the exchange is gone. If the session between
+// the owners breaks, the second one looks for some time, since the exchange may be under way.
+//
 // The first file is the one with the higher place. So each exchange locks the lower place before the higher one, as
 // Files.Lock does, and no exchanges wait for each other in a circle.
 
@@ -286,25 +289,49 @@ func (v *Service) Follow(ctx context.Context, r call.Request, m *wire.Follow) (p
 		return nil, err
 	}
 	<-ctx.Done()
-	if e, there := b.foundAt(to, had[0].File); there {
+	var late time.Duration
+	if r.SessionEnded() { // the exchange may be under way still
+		late = 2 * b.o.Silence
+	}
+	if e, moved := b.foundAt(at, to, had[0].File, late); moved {
 		b.follow(&e, is)
 		held.Exchanged([2]storeop.Exchanged{b.heldOf(&had[0]), b.heldOf(&had[1])})
 	}
 	return &wire.Empty{}, nil
 }
 
-// foundAt looks a place up until the namespace answers, and reports whether a file has it.
-func (b *Buffer) foundAt(at bb.Place, file bb.FileID) (e bb.Entry, is bool) {
-	for {
-		e, err := b.p.Names.LookupAgain(b.ctx, at.Dir, at.Name)
-		if err == nil || bb.KindOf(err) == bb.NotFound || b.ctx.Err() != nil {
-			return e, err == nil && e.File == file
+// foundAt looks for a file at two places until the namespace has answered for both, and reports whether it has moved from
+// the first to the second. If it has not, the look-ups are repeated for a time.
+func (b *Buffer) foundAt(at, to bb.Place, file bb.FileID, late time.Duration) (e bb.Entry, moved bool) {
+	until := time.Now().Add(late)
+	gone := false // from the first place at the round before, so the second place has been looked at since
+	for b.ctx.Err() == nil {
+		e, is, err := b.fileAt(to, file)
+		if is {
+			return e, true
+		}
+		_, stays, oldErr := b.fileAt(at, file)
+		if err == nil && oldErr == nil {
+			if gone || stays && !time.Now().Before(until) {
+				return e, false
+			}
+			gone = !stays
 		}
 		select {
 		case <-time.After(lookupPause):
 		case <-b.ctx.Done():
 		}
 	}
+	return e, false
+}
+
+// fileAt reports whether a file has a place. An error is that of a namespace that does not answer.
+func (b *Buffer) fileAt(at bb.Place, file bb.FileID) (e bb.Entry, is bool, err error) {
+	e, err = b.p.Names.LookupAgain(b.ctx, at.Dir, at.Name)
+	if bb.KindOf(err) == bb.NotFound {
+		return e, false, nil
+	}
+	return e, err == nil && e.File == file, err
 }
 
 // lookupPause is between two look-ups of a namespace that does not answer.

@@ -24,19 +24,13 @@ func (v *Service) Hold(ctx context.Context, r call.Request, m *wire.Hold) (proto
 		if err != nil {
 			return nil, err
 		}
-		defer func() {
-			if !r.SessionEnded() {
-				thaw()
-			} else {
-				b.thawLater(thaw)
-			}
-		}()
+		defer b.endHold(r, thaw)
 	}
 	held, err := v.o.Flusher.Hold(ctx, b.name, m.Paths...)
 	if err != nil {
 		return nil, err
 	}
-	defer held.Release()
+	defer b.endHold(r, held.Release)
 	// An object of a cancelled flush should be removed before the other daemon may have one there. If the store
 	// does not answer, the other daemon does not wait for that. The right to remove the object is checked again
 	// right before (writeback.Catalog.OrphanObject). The namespace keeps pending renames and removals in order.
@@ -91,15 +85,19 @@ func (b *Buffer) concernedByRename(ctx context.Context, at, target bb.Place, fro
 	return nil, nil, nil
 }
 
-// thawLater ends a freeze for another daemon whose session broke. That daemon may not have
-// detected this yet, and may act on its findings. It detects it once this one has been silent for
+// endHold ends a freeze or a hold for another daemon: later if its session broke. That daemon may not have
+// detected this yet, and may act on its findings, or change names. It detects it once this one has been silent for
 // long enough.
-func (b *Buffer) thawLater(thaw func()) {
+func (b *Buffer) endHold(r call.Request, end func()) {
+	if !r.SessionEnded() {
+		end()
+		return
+	}
 	b.o.Go(func() {
 		select {
 		case <-time.After(2 * b.o.Silence):
 		case <-b.ctx.Done():
 		}
-		thaw()
+		end()
 	})
 }

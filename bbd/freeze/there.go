@@ -45,7 +45,8 @@ func (h *Held) Holds(node bb.NodeID) bool {
 	return ok
 }
 
-// There makes a request to hold of daemons, which lasts until Release is called.
+// There makes a request to hold of daemons, which lasts until Release is called. The end of ctx ends no more than the
+// wait for their answers, since the caller's change may be under way later.
 func There(ctx context.Context, c Cluster, nodes []bb.NodeID, m *wire.Hold) (*Held, error) {
 	h := &Held{}
 	return h, h.ask(ctx, c, nodes, wire.Type_TYPE_HOLD, m, func(node bb.NodeID, err error) error {
@@ -56,7 +57,7 @@ func There(ctx context.Context, c Cluster, nodes []bb.NodeID, m *wire.Hold) (*He
 	})
 }
 
-// Follow makes a request to follow a file of its owner, which lasts until Release is called.
+// Follow makes a request to follow a file of its owner, which lasts as that of There.
 func Follow(ctx context.Context, c Cluster, of bb.NodeID, m *wire.Follow) (*Held, error) {
 	h := &Held{}
 	return h, h.ask(ctx, c, []bb.NodeID{of}, wire.Type_TYPE_FOLLOW, m, func(_ bb.NodeID, err error) error { return err })
@@ -64,17 +65,19 @@ func Follow(ctx context.Context, c Cluster, of bb.NodeID, m *wire.Follow) (*Held
 
 // ask makes a request of daemons. Absent returns the error for one that has no session. After an error nothing is held.
 func (h *Held) ask(ctx context.Context, c Cluster, nodes []bb.NodeID, typ wire.Type, m proto.Message, absent func(bb.NodeID, error) error) error {
-	ctx, h.cancel = context.WithCancel(ctx)
+	held, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	h.cancel = cancel
+	stop := context.AfterFunc(ctx, cancel)
 	answers := make(chan error, len(nodes))
 	for _, node := range nodes {
 		h.ended.Go(func() {
-			s, err := c.Session(ctx, node, cluster.Who(access.Daemon()))
+			s, err := c.Session(held, node, cluster.Who(access.Daemon()))
 			if err != nil {
 				answers <- absent(node, err)
 				return
 			}
 			told := false
-			err = s.Stream(ctx, typ, m, nil, func(peer.Answer) error {
+			err = s.Stream(held, typ, m, nil, func(peer.Answer) error {
 				if !told {
 					h.nodes.Store(node, true)
 					answers <- nil
@@ -90,9 +93,14 @@ func (h *Held) ask(ctx context.Context, c Cluster, nodes []bb.NodeID, typ wire.T
 	}
 	for range nodes {
 		if err := <-answers; err != nil {
+			stop()
 			h.Release()
 			return err
 		}
+	}
+	if !stop() {
+		h.Release()
+		return bb.Wrap("hold", "", context.Cause(ctx))
 	}
 	return nil
 }
