@@ -179,7 +179,7 @@ func (m *Meta) remake(ctx context.Context, buffer string, in keptIn) error {
 	case err != nil:
 		return err
 	}
-	return m.logOf(buffer, in).Ensure(ctx)
+	return m.logOf(buffer, in).Remake(ctx)
 }
 
 // settles is a server in this process that reports the time after which its stored messages survive a loss

@@ -38,6 +38,11 @@ const (
 	// leader is elected. After the first try it is asked with every existsEvery-th.
 	existsWithin = 300 * time.Millisecond
 	existsEvery  = 16
+	// deletedWithin bounds the time for which a server goes on with the deletion of a stream after it answers that the
+	// stream is gone. Nothing that it answers shows the end.
+	deletedWithin = 3 * time.Second
+	remakes       = 3
+	codeUpdate    = 10069 // of the error of an update that a server cannot store
 )
 
 // ErrGone: the stream does not exist.
@@ -94,6 +99,48 @@ func (s *Stream) Ensure(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+// Remake makes a stream again that was found gone, and may be under deletion yet. A server without copies answers that a
+// stream is gone before it moves the stream's directory away. A stream of the same name that is made meanwhile loses its
+// files with that. So this waits before and after, and makes the stream once more if its files are gone then.
+func (s *Stream) Remake(ctx context.Context) error {
+	if s.copies > 1 {
+		return s.Ensure(ctx) // a server of a cluster carries it out after the deletion
+	}
+	retry.Sleep(ctx, deletedWithin/2)
+	for range remakes {
+		if err := s.Ensure(ctx); err != nil {
+			return err
+		}
+		retry.Sleep(ctx, deletedWithin/2)
+		if stored, err := s.stored(ctx); err != nil || stored {
+			return err
+		}
+		if err := s.Destroy(ctx); err != nil {
+			return err
+		}
+	}
+	return bb.E(bb.Unavailable, "make again", s.name, "the namespace's server removes its files again and again").
+		WithRemedy("see the warnings of the namespace server (nats:), and its disk")
+}
+
+// stored reports whether the stream is there with its directory. An update of its configuration, which does not change it,
+// writes a file there.
+func (s *Stream) stored(ctx context.Context) (is bool, err error) {
+	err = s.c.Manage(ctx, "log", s.name, func(ctx context.Context, js jetstream.JetStream) error {
+		found, err := js.Stream(ctx, s.name)
+		if err == nil {
+			_, err = js.UpdateStream(ctx, found.CachedInfo().Config)
+		}
+		is = err == nil
+		var api jetstream.JetStreamError
+		if errors.Is(err, jetstream.ErrStreamNotFound) || errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == codeUpdate {
+			return nil
+		}
+		return err
+	})
+	return is, err
 }
 
 // Destroy deletes the stream with all that it holds. It may be gone already.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -213,6 +215,32 @@ func TestGone(t *testing.T) {
 	}
 	if err := s.Destroy(ctx); err != nil {
 		t.Errorf("destroyed again: %v", err)
+	}
+}
+
+// A stream whose directory the end of its deletion has moved away is made again, in a directory that a server finds when
+// it starts.
+func TestRemake(t *testing.T) {
+	t.Parallel()
+	ctx := metatest.Context(t)
+	dir := t.TempDir()
+	server := metatest.StartServer(t, dir)
+	s := stream.New(kvtest.Dial(t, conn.Options{InProcess: server}), "NS_test")
+	if err := s.Ensure(ctx); err != nil {
+		t.Fatal(err)
+	}
+	add(t, s, "log", "before", stream.Fence{Subject: "log"})
+	if err := os.Rename(metatest.StreamDir(t, dir, "NS_test"), filepath.Join(t.TempDir(), "moved")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remake(ctx); err != nil {
+		t.Fatal(err)
+	}
+	add(t, s, "log", "after", stream.Fence{Subject: "log"})
+	server.Shutdown()
+	s = stream.New(kvtest.Dial(t, conn.Options{InProcess: metatest.StartServer(t, dir)}), "NS_test")
+	if got := read(t, s, "log", 0, 1); !slices.Equal(got, []string{"1 log after"}) {
+		t.Errorf("the log is %q", got)
 	}
 }
 
