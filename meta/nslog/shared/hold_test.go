@@ -23,6 +23,7 @@ type forgetful struct {
 	mu       sync.Mutex
 	messages []stream.Message // in the order of their sequences
 	last     uint64
+	gone     bool
 }
 
 // setBack removes the log's messages after a sequence.
@@ -37,6 +38,18 @@ func (l *forgetful) end() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last
+}
+
+func (l *forgetful) setGone(gone bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gone = gone
+}
+
+func (l *forgetful) isGone() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gone
 }
 
 // some returns the messages that are selected.
@@ -76,6 +89,9 @@ func (l *forgetful) Append(_ context.Context, subject string, data []byte, f str
 }
 
 func (l *forgetful) Last(_ context.Context, subject string) (stream.Message, error) {
+	if l.isGone() {
+		return stream.Message{}, stream.ErrGone
+	}
 	return newest(l.some(func(m *stream.Message) bool { return m.Subject == subject })), nil
 }
 

@@ -68,6 +68,7 @@ import (
 	"forebay/meta/nslog/shared/session"
 	"forebay/meta/nslog/shared/turn"
 	"forebay/meta/nslog/tail"
+	"forebay/meta/stream"
 )
 
 // Caller carries calls to other daemons. It is safe for concurrent use. A call may arrive several
@@ -296,11 +297,14 @@ func (t *Tree) pause() time.Duration {
 // newest returns the owner of the log, and notes that the log ends in its record.
 func (t *Tree) newest(ctx context.Context) (owner.Holder, error) {
 	h, err := owner.Newest(ctx, t.log)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if errors.Is(err, stream.ErrGone) {
+		t.mu.end = ended{} // a log that is made again may end in the same record: none
+	}
 	if err != nil {
 		return h, err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.mu.gone = time.Time{}
 	if t.mu.end.since.IsZero() || t.mu.end.seq != h.Seq || t.mu.end.owner != h.Owner {
 		t.mu.end = ended{h.Seq, h.Owner, time.Now()}
