@@ -23,7 +23,8 @@ import (
 // removable is a log that can be removed as a whole, and made again.
 type removable struct {
 	*process
-	gone bool
+	gone  bool
+	again int // the append after which it is removed once more; 0: none
 }
 
 func (r *removable) remove() {
@@ -55,6 +56,11 @@ func (r *removable) Append(ctx context.Context, subject string, data []byte, f s
 	if err := r.missing(); err != nil {
 		return 0, err
 	}
+	defer func() {
+		if r.again--; r.again == 0 {
+			r.remove()
+		}
+	}()
 	return r.process.Append(ctx, subject, data, f)
 }
 
@@ -115,6 +121,31 @@ func TestLogIsRemoved(t *testing.T) {
 	}
 	if whole == 0 || refused == 0 {
 		t.Errorf("all names were there %d times, and the log was refused %d times", whole, refused)
+	}
+}
+
+// A log that is removed once more while its owner stores all in it is made again once more.
+func TestLogIsRemovedAgain(t *testing.T) {
+	t.Parallel()
+	for again := range 6 {
+		synctest.Test(t, func(t *testing.T) {
+			log := &removable{process: &process{simulated: &simulated{}, rnd: rand.New(rand.NewPCG(1, 9))}}
+			e := openOn(t, log, nslog.Options{Node: "me", CheckpointBytes: 3000, Remake: log.remake})
+			for i := range 50 {
+				namespacetest.Create(t, e, bb.RootDir, fmt.Sprint("f", i))
+			}
+			log.remove()
+			log.again = again
+			namespacetest.Create(t, e, bb.RootDir, "found it gone")
+			for i := range 6 {
+				namespacetest.Create(t, e, bb.RootDir, fmt.Sprint("after that ", i))
+			}
+			want := contentsOf(t, e)
+			e.Close()
+			if got := contentsOf(t, openOn(t, log, nslog.Options{Node: "next"})); log.again > 0 || !reflect.DeepEqual(got.entries, want.entries) {
+				t.Errorf("removed after append %d: %d names of %d are there", again, len(got.entries[bb.RootDir]), len(want.entries[bb.RootDir]))
+			}
+		})
 	}
 }
 

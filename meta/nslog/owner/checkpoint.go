@@ -150,13 +150,13 @@ func (w *Owner) writeManifest() error {
 }
 
 // restore stores, unless another owner has claimed the log, all that the table has in a log that
-// was found to end too early. It is tried until the owner is closed. No other process has the lost
-// records.
+// was found to end too early. It is tried until the owner is closed, or the log was destroyed in order. No other process
+// has the lost records. A log that is gone again meanwhile is made again once more.
 func (w *Owner) restore() error {
 	for try := 0; ; try++ {
 		err := w.restoreOnce()
 		switch {
-		case errors.Is(err, stream.ErrGone):
+		case errors.Is(err, kv.ErrNoBucket):
 			return kv.ErrNoBucket
 		case err == nil || errors.Is(err, ErrReplaced) || w.ctx.Err() != nil:
 			return err
@@ -221,13 +221,20 @@ func (w *Owner) restoreEmpty() error {
 	return nil
 }
 
-// found returns the newest record of the log, which is made again if it is gone.
+// found returns the newest record of the log, which is made again if it is gone, unless it was destroyed in order
+// (kv.ErrNoBucket).
 func (w *Owner) found() (stream.Message, error) {
 	last, err := w.log.Last(w.ctx, logSubject)
-	if !errors.Is(err, stream.ErrGone) || w.o.Remake == nil {
+	if !errors.Is(err, stream.ErrGone) {
 		return last, err
 	}
-	if err := w.o.Remake(w.ctx); err != nil {
+	if w.o.Remake != nil {
+		err = w.o.Remake(w.ctx)
+	}
+	if errors.Is(err, stream.ErrGone) {
+		return last, kv.ErrNoBucket
+	}
+	if err != nil {
 		return last, err
 	}
 	w.o.Logger.Error("the namespace server did not have the log any more: it is made again, and all is stored again from memory", "buffer", w.o.Buffer)
