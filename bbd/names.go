@@ -44,7 +44,7 @@ func (p peers) All() []meta.Peer {
 		state := m.State
 		all = append(all, meta.Peer{
 			Node: m.Node, Away: state.Gone() || state == gossip.Suspect || state == gossip.Unknown || state == gossip.Leaving,
-			Starting: state == gossip.Starting, Leaving: state == gossip.Draining,
+			Gone: state.Gone(), Starting: state == gossip.Starting, Leaving: state == gossip.Draining,
 		})
 	}
 	return all

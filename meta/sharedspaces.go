@@ -3,6 +3,7 @@ package meta
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -130,22 +131,27 @@ func (m *Meta) sharedTree(ctx context.Context, buffer string) (*shared.Tree, err
 	return nil, nil
 }
 
+// peerPatience is the wait for an answer of another daemon before a log is begun anew. One that makes its log again stores
+// all of it before it answers.
+const peerPatience = 10 * time.Second
+
 // damaged reports whether a log that daemons share cannot be read by any, and no daemon that uses it may have all of it in
 // memory.
 func (m *Meta) damaged(ctx context.Context, b *bb.Buffer, in keptIn) (bool, error) {
 	tree := m.openShared(b, in).shared
-	if tree.Rouse(ctx) {
-		return false, nil
+	if is, err := tree.Rouse(ctx, peerPatience); is || err != nil {
+		return false, err
 	}
 	for _, p := range m.opts.Peers.All() {
-		if p.Node == m.opts.Node || p.Away {
+		if p.Node == m.opts.Node || p.Gone {
 			continue
 		}
-		a, err := carrier{m.opts.Peers, b.Name}.Call(ctx, p.Node, &calls.Call{Op: calls.OpUnused, From: m.opts.Node})
+		a, err := m.unused(ctx, p.Node, b.Name)
 		switch {
 		case errors.Is(err, bb.NotFound): // it is not in use there
 		case err != nil:
-			return false, err
+			return false, &bb.Error{Kind: bb.Unavailable, Op: "rebuild", Path: b.Name, Err: fmt.Errorf("node %s may have all names in memory, and cannot be asked: %w", p.Node, err),
+				Remedy: "repeat this when that node answers, or when bbctl status shows it as dead"}
 		case a.Status != calls.Served || !a.Yes:
 			return false, bb.E(bb.Busy, "rebuild", b.Name, "node "+string(p.Node)+" has served the buffer since before its log was damaged").
 				WithRemedy("start the daemon of that node again, and repeat this")
@@ -156,6 +162,13 @@ func (m *Meta) damaged(ctx context.Context, b *bb.Buffer, in keptIn) (bool, erro
 		return true, nil
 	}
 	return false, err
+}
+
+// unused asks a daemon whether it has used a buffer since its log was damaged.
+func (m *Meta) unused(ctx context.Context, node bb.NodeID, buffer string) (*calls.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, peerPatience)
+	defer cancel()
+	return carrier{m.opts.Peers, buffer}.Call(ctx, node, &calls.Call{Op: calls.OpUnused, From: m.opts.Node})
 }
 
 // toHold opens a namespace for another daemon that wants the end of its log held here. It is nil

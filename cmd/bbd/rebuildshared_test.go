@@ -162,7 +162,9 @@ func (r *sharedRebuild) wantAll() {
 func (r *sharedRebuild) rebuild(i int) (was admin.Rebuilt, err error) {
 	r.t.Helper()
 	waitFor(r.t, "the other daemon has started", func() bool {
-		was, err = admin.RebuildBuffer(r.t.Context(), r.dial(i), "r")
+		ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+		defer cancel()
+		was, err = admin.RebuildBuffer(ctx, r.dial(i), "r")
 		return bb.KindOf(err) != bb.Unavailable
 	})
 	return was, err
@@ -251,17 +253,35 @@ func TestRebuildShared(t *testing.T) {
 	done = r.asked()
 	begun := strings.Count(r.daemons[0].Log(), "is begun anew")
 	ended, by := make(chan error, 1), r.dial(0)
-	go func() {
+	rebuild := func() {
 		_, err := admin.RebuildBuffer(t.Context(), by, "r")
 		ended <- err
-	}()
-	waitFor(t, "the log is begun anew", func() bool { return strings.Count(r.daemons[0].Log(), "is begun anew") > begun })
+	}
+	go rebuild()
+	waitFor(t, "the log is begun anew", func() bool {
+		select {
+		case err := <-ended:
+			if bb.KindOf(err) != bb.Unavailable {
+				t.Logf("before the log is seen to be begun anew: %v", err)
+				ended <- err
+				return true
+			}
+			go rebuild() // the other daemon is starting
+		default:
+		}
+		return strings.Count(r.daemons[0].Log(), "is begun anew") > begun
+	})
 	r.daemons[0].Kill()
 	r.daemons[0].Start()
 	if was, err := r.rebuild(1); err != nil {
 		t.Fatalf("%+v (%v)\n%s", was, err, r.daemons[1].Log())
 	}
-	t.Logf("killed in the midst, and then: %v", <-ended)
+	select {
+	case err := <-ended:
+		t.Logf("killed in the midst, and then: %v", err)
+	case <-time.After(time.Minute):
+		t.Fatal("a call to a daemon that was killed in the midst has not ended")
+	}
 	done()
 	r.wantAll()
 	r.wantDrained()

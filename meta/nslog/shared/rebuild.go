@@ -3,6 +3,7 @@ package shared
 import (
 	"context"
 	"errors"
+	"time"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
@@ -55,22 +56,21 @@ func (t *Tree) complete(ctx context.Context, e *nslog.Engine) error {
 	return err
 }
 
-// Rouse has a daemon that serves the log make that again, if it is gone, and reports whether there is such a daemon.
-func (t *Tree) Rouse(ctx context.Context) bool {
+// Rouse has a daemon that serves the log make that again, if it is gone, and reports whether there is such a daemon. All
+// but those that are gone are asked (calls.Rouse).
+func (t *Tree) Rouse(ctx context.Context, within time.Duration) (is bool, err error) {
 	for _, m := range t.members() {
-		if m.Away || m.Node == t.o.Node {
+		if m.Gone || m.Node == t.o.Node {
 			continue
 		}
-		c := calls.Call{Op: calls.OpConfirm, From: t.o.Node, Restores: true}
-		a, err := t.caller.Call(ctx, m.Node, &c)
-		if err != nil || a.Status != calls.OtherIncarnation {
-			continue
-		}
-		c.Owner = a.Owner
-		if a, err = t.caller.Call(ctx, m.Node, &c); err == nil && a.Status == calls.Served && a.Failure == nil {
+		is, rerr := calls.Rouse(ctx, within, calls.Call{From: t.o.Node}, func(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
+			return t.caller.Call(ctx, m.Node, c)
+		})
+		if is {
 			t.setOver(nil)
-			return true
+			return true, nil
 		}
+		err = errors.Join(err, bb.Wrap("rouse "+string(m.Node), t.o.Buffer, rerr))
 	}
-	return false
+	return false, err
 }

@@ -1,6 +1,7 @@
 package shared_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -37,4 +38,36 @@ func TestEmptyLogIsClaimedLate(t *testing.T) {
 			t.Errorf("it is claimed after %v, and %v after an earlier deletion", first, again)
 		}
 	})
+}
+
+// A daemon that serves a log which others find gone is asked to make it again, also if it is suspected. One that does not
+// answer in time is not waited for.
+func TestRouse(t *testing.T) {
+	t.Parallel()
+	c := inProcess(t, newNetwork(1, 0), shared.Options{})
+	a, b := c.start("a", 0), c.start("b", 1)
+	claim(t, a)
+	prepare(t, a)
+	const long = time.Minute
+	for _, away := range []bb.NodeID{"", "a"} {
+		c.away = away
+		if roused, err := b.tree.Rouse(t.Context(), long); !roused || err != nil {
+			t.Errorf("the owner, with %q away: %v (%v)", away, roused, err)
+		}
+	}
+	a.log.all.close()
+	if roused, err := b.tree.Rouse(t.Context(), 10*time.Millisecond); roused || !errors.Is(err, bb.Unavailable) {
+		t.Errorf("an owner without the log: %v (%v), want that it is unavailable", roused, err)
+	}
+	a.log.all.open()
+	a.calls.close()
+	if roused, err := b.tree.Rouse(t.Context(), 10*time.Millisecond); roused || err != nil {
+		t.Errorf("a daemon without an answer: %v (%v)", roused, err)
+	}
+	a.calls.open()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if roused, _ := b.tree.Rouse(ended, long); roused {
+		t.Error("a call that has ended has roused the owner")
+	}
 }

@@ -126,7 +126,7 @@ func (t *Tree) mayReturn(ctx context.Context) bool {
 		defer cancel()
 		return e.Confirm(ctx) == nil || e.Err() == nil
 	}
-	if t.Rouse(ctx) {
+	if is, err := t.Rouse(ctx, t.o.Patience); is || err != nil {
 		return true
 	}
 	t.mu.Lock()

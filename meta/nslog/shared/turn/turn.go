@@ -29,6 +29,7 @@ const (
 type Member struct {
 	Node     bb.NodeID
 	Away     bool // it is suspected, was declared dead, or stops
+	Gone     bool // it was declared dead, or has stopped
 	Starting bool // it cannot be called yet
 	Leaving  bool // it is drained
 }
