@@ -150,8 +150,10 @@ func (m *Meta) damaged(ctx context.Context, b *bb.Buffer, in keptIn) (bool, erro
 		switch {
 		case errors.Is(err, bb.NotFound): // it is not in use there
 		case err != nil:
-			return false, &bb.Error{Kind: bb.Unavailable, Op: "rebuild", Path: b.Name, Err: fmt.Errorf("node %s may have all names in memory, and cannot be asked: %w", p.Node, err),
-				Remedy: "repeat this when that node answers, or when bbctl status shows it as dead"}
+			return false, &bb.Error{
+				Kind: bb.Unavailable, Op: "rebuild", Path: b.Name, Err: fmt.Errorf("node %s may have all names in memory, and cannot be asked: %w", p.Node, err),
+				Remedy: "repeat this when that node answers, or when bbctl status shows it as dead",
+			}
 		case a.Status != calls.Served || !a.Yes:
 			return false, bb.E(bb.Busy, "rebuild", b.Name, "node "+string(p.Node)+" has served the buffer since before its log was damaged").
 				WithRemedy("start the daemon of that node again, and repeat this")
