@@ -17,7 +17,7 @@ import (
 // Linearise moves the bytes of a sealed generation to a region of their own, in which each lies at its offset in the file
 // (package linear), and verifies them there. A linear region is made in place of empty ones. Once all of its bytes
 // are gone, an ordinary one is made in its place. Its segments are spilled, evicted and recovered as any others. Its
-// pages never change while they are anyone's, so they may be read in the file's place by whoever has them open.
+// pages never change while they are anyone's, so a reader that has them open may read them in the file's place.
 //
 // If the generation is linear, nothing is done. bb.NoSpace if too little memory is empty. bb.Unsupported if a file
 // cannot be linear: a small or very large one, one with bytes on disk or evicted, of several users, of very many

@@ -292,7 +292,7 @@ func TestTaskProlog(t *testing.T) {
 	})
 }
 
-// TestDirectories: a job whose buffer is mounted gets its directory in the variables of DataWarp, whoever has set them.
+// TestDirectories: a job whose buffer is mounted gets its directory in the variables of DataWarp, whether the site or the job has set them.
 func TestDirectories(t *testing.T) {
 	address := []string{"BB_JOB_STRIPED=bb://job-1-a", "BB_JOB_ckpt=bb://job-1-a", "DW_JOB_STRIPED=bb://job-1-a", "BB_PERSISTENT_STRIPED_x=bb://x", "FOREBAY_BUFFER=job-1-a"}
 	others := []string{"MINE=bb://job-1-a", "BB_JOB_other=bb://job-2-b", "FOREBAY_DIR=/of/a/parent"}
