@@ -59,6 +59,9 @@ func TestHelper(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 	exits(t, 0, "umount", m.dir)
+	exits(t, 0, helper, "forebay", m.dir, "-o", "coherent,buffer=b,"+socket)
+	m.coherent(t)
+	exits(t, 0, "umount", m.dir)
 
 	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: filepath.Join(t.TempDir(), "notify")})
 	check(t, err)
@@ -118,6 +121,21 @@ func TestCommands(t *testing.T) {
 	holds(t, file, "on the mount!")
 	m.bbctl(t, 0, "umount", m.dir)
 	m.inBuffer(t, file, "on the mount!")
+
+	m.bbctl(t, 0, "mount", "--coherent", "bb://b", m.dir)
+	m.coherent(t)
+	m.bbctl(t, 0, "umount", m.dir)
+}
+
+// coherent fails the test unless each write on the mount is a commit.
+func (m *mounted) coherent(t *testing.T) {
+	t.Helper()
+	file := filepath.Join(m.dir, "open")
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	check(t, err)
+	put(t, f, "not closed")
+	m.inBuffer(t, file, "not closed")
+	check(t, f.Close())
 }
 
 // TestMountKilled kills the mount's process. Closed and synced bytes are there, and the remedy is

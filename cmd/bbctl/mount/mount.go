@@ -19,7 +19,7 @@ import (
 )
 
 func newMountCommand(a *app.App) *cobra.Command {
-	var foreground bool
+	var foreground, coherent bool
 	var log string
 	cmd := &cobra.Command{
 		Use: "mount bb://BUFFER DIR", Short: "Mount a buffer as a file system, for programs that link no library", Args: cobra.ExactArgs(2),
@@ -39,11 +39,15 @@ them; run by another user, it needs fusermount3, and that user alone may enter.`
 			if foreground {
 				line = []string{"--foreground"}
 			}
+			if coherent {
+				line = append(line, "--coherent")
+			}
 			return runMount(cmd.Context(), a, foreground, append(line, "--socket="+a.SocketAddress(), "--", args[0], args[1]))
 		},
 	}
 	cmd.Flags().BoolVarP(&foreground, "foreground", "f", false, "stay in the foreground, and log to standard error")
 	cmd.Flags().StringVar(&log, "log", "", "file that the mount appends its log to, in the background (default: none)")
+	cmd.Flags().BoolVar(&coherent, "coherent", false, "show each write to programs on all nodes when it returns, which costs a commit")
 	return cmd
 }
 
