@@ -1,10 +1,13 @@
 package buffer
 
 import (
+	"context"
+
 	"forebay/bbd/change"
 	"forebay/bbd/entries"
 	"forebay/bbd/reassert"
 	"forebay/bbd/writeback"
+	"forebay/internal/bb"
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/shared"
 )
@@ -52,10 +55,19 @@ func (h *Host) EntryOptions() entries.Options {
 	return o
 }
 
+// readSize sets the size of a file that is open for writing, as the cache reads it.
+func (b *Buffer) readSize(ctx context.Context, e *bb.Entry, path string) error {
+	v, err := b.cache.Open(ctx, e, path)
+	if err == nil {
+		v.Close()
+	}
+	return err
+}
+
 // newEntries makes the part that describes the entries of a buffer.
 func newEntries(b *Buffer) *entries.Buffer {
 	return entries.NewBuffer(b.h.EntryOptions(), b.name, entries.Parts{
 		Paths: b.paths, Names: b.ns, Dirty: b.dirty, Make: b.make, Flushed: b.Flushed, AsideDir: b.reassertion.AsideDir, MarkSteps: b.rules.MarkEntries,
-		Changed: b.announce,
+		Changed: b.announce, ReadSize: b.readSize,
 	})
 }

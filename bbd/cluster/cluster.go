@@ -137,6 +137,13 @@ func (c *Cluster) Serves(node bb.NodeID) bool {
 	return node == c.o.Node || ok && Serving(m.State)
 }
 
+// Expected reports whether a node's daemon may answer soon, by gossip: it is known, and not dead. One that has left may
+// be restarting.
+func (c *Cluster) Expected(node bb.NodeID) bool {
+	m, ok := c.members.Member(node)
+	return ok && m.State != gossip.Dead
+}
+
 // Ask makes a request of a node's daemon on behalf of a user.
 func (c *Cluster) Ask(ctx context.Context, node bb.NodeID, as access.Caller, typ wire.Type, m, reply proto.Message) error {
 	s, err := c.Session(ctx, node, Who(as))

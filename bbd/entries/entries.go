@@ -6,6 +6,7 @@ package entries
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io/fs"
 	"math"
 	"path"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/call"
+	"forebay/bbd/owner"
 	"forebay/bbd/paths"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -21,26 +23,75 @@ import (
 	"forebay/meta/namespace"
 )
 
-// Stat describes the entry of a path.
+// Stat describes the entry of a path. Only the owner of a file that is open for writing has the size of its committed
+// content. While another node that is the owner may answer soon, by gossip, Stat waits for it, and then fails with
+// bb.Unavailable. A file of a node that was forgotten is lost, or another node's by then.
 func (v *Service) Stat(ctx context.Context, r call.Request, m *wire.PathRequest) (proto.Message, error) {
 	b, err := v.o.Enter(ctx, r, "stat", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	e, err := b.p.Paths.Lookup(ctx, *r.Caller(), "stat", m.Path)
-	if err != nil {
-		return nil, err
-	}
-	if e.State() == bb.StateOpen && b.o.Owners.OwnedElsewhere(&e) && !r.Caller().Relayed {
-		// Only its owner has the size of its committed content.
-		var now wire.Entry
-		if v.o.Cluster.Ask(ctx, b.o.Owners.Of(&e), *r.Caller(), wire.Type_TYPE_STAT, m, &now) == nil {
-			return &now, nil
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		e, err := b.p.Paths.Lookup(ctx, *r.Caller(), "stat", m.Path)
+		if err != nil {
+			return nil, err
+		}
+		if e.State() != bb.StateOpen || !b.o.Owners.OwnedElsewhere(&e) {
+			answer := b.Describe(&e)
+			b.p.MarkSteps(ctx, path.Dir(paths.Clean(m.Path)), answer)
+			return answer, nil
+		}
+		if r.Caller().Relayed {
+			return nil, owner.Changed("stat", b.address(m.Path))
+		}
+		answer, err := v.askOwner(within, b, r, m, &e)
+		if err == nil || ctx.Err() != nil || !v.mayAnswer(b.o.Owners.Of(&e), err) {
+			return answer, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-within.Done():
+			return nil, cmp.Or(context.Cause(ctx), err)
 		}
 	}
-	answer := b.Describe(&e)
-	b.p.MarkSteps(ctx, path.Dir(paths.Clean(m.Path)), answer)
-	return answer, nil
+}
+
+// Waits of a request for a file's owner.
+const (
+	patience     = 20 * time.Second // all
+	firstPause   = 20 * time.Millisecond
+	longestPause = time.Second
+)
+
+// askOwner returns the owner's description of a file that is open for writing, or that of its second copy.
+func (v *Service) askOwner(ctx context.Context, b *Buffer, r call.Request, m *wire.PathRequest, e *bb.Entry) (*wire.Entry, error) {
+	node, answer := b.o.Owners.Of(e), new(wire.Entry)
+	err := v.o.Cluster.Ask(ctx, node, *r.Caller(), wire.Type_TYPE_STAT, m, answer)
+	switch kind := bb.KindOf(err); {
+	case err == nil:
+		return answer, nil
+	case kind != bb.Unavailable && kind != bb.Cancelled:
+		return nil, err
+	case owner.Replica(e) != "" && b.p.ReadSize(ctx, e, m.Path) == nil:
+		return wire.FromEntry(e), nil
+	}
+	return nil, (&bb.Error{
+		Kind: bb.Unavailable, Op: "stat", Path: b.address(m.Path), Node: node,
+		Err: fmt.Errorf("the file is open for writing, and its size is not known: node %s does not answer (%v)", node, err), // not %w: nothing was changed
+	}).WithRemedy("see bbctl nodes; if the node will not return: bbctl node forget " + string(node))
+}
+
+// mayAnswer reports whether it is worth asking again about a file, after an error of its owner.
+func (v *Service) mayAnswer(node bb.NodeID, err error) bool {
+	switch bb.KindOf(err) {
+	case bb.Busy, bb.NotFound: // the file was moved, closed or removed meanwhile
+		return true
+	case bb.Unavailable:
+		return v.o.Cluster.Expected(node)
+	}
+	return false
 }
 
 // Describe makes the message of an entry, with facts of this daemon alone: the size

@@ -23,6 +23,8 @@ type Store interface {
 // Cluster are the required methods of the other nodes, whose contract this is.
 type Cluster interface {
 	Ask(ctx context.Context, node bb.NodeID, as access.Caller, typ wire.Type, m, reply proto.Message) error
+	// Expected reports whether a node's daemon may answer soon, by gossip.
+	Expected(node bb.NodeID) bool
 	// AllSupport returns an error that names a node that is too old for features of a version.
 	AllSupport(what string, since uint32) error
 }
@@ -55,6 +57,8 @@ type Parts struct {
 	Dirty Dirty
 	// Make stores a new entry that has no bytes, with ids, and queues a symbolic link for its flush.
 	Make func(ctx context.Context, e bb.Entry) (bb.Entry, error)
+	// ReadSize sets the size of a file that is open for writing, as its owner or its second copy has it now.
+	ReadSize func(ctx context.Context, e *bb.Entry, path string) error
 	// Flushed waits until the store has the files at a path, in a buffer of durability flushed.
 	Flushed func(ctx context.Context, c access.Caller, op, path string) error
 	// AsideDir returns the directory of the files that were set aside, or 0 if there is none.
