@@ -26,7 +26,7 @@ func (d *Daemon) newRegistry() *registry.Service[*buffer.Buffer] {
 		Records: d.meta, Store: d.store, Stores: d.stores, Flusher: d.flusher, Aside: d.aside,
 		Inside: d.inside, Disk: d.cfg.Store.DiskDir != "",
 		Held:      func(buffer string) map[bb.FileID]*fate.Held { return reassert.HeldFiles(d.store)[buffer] },
-		Doubt:     func(buffer string) string { return recovery.Doubt(d.store, buffer) },
+		Damage:    func(buffer string) string { return recovery.Damage(d.store, buffer) },
 		Elsewhere: func(e *bb.Entry) bool { return d.owners().OwnedElsewhere(e) },
 		Restore:   d.restore, Compare: func(ctx context.Context, b *buffer.Buffer, held map[bb.FileID]*fate.Held, was *fate.Reassertion) error {
 			return b.CompareEvicted(ctx, held, was)
@@ -43,7 +43,7 @@ func (d *Daemon) newRegistry() *registry.Service[*buffer.Buffer] {
 func (d *Daemon) newHost() *buffer.Host {
 	return &buffer.Host{
 		Owners: d.owners(), Cluster: d.cluster, IDs: d.ids, Observe: d.observe,
-		Store: d.store, Alloc: d.alloc, Bypass: readcache.NewBypass(), Flusher: d.flusher, Stores: d.stores, Drains: d.work.drains, Doubts: d.aside.Doubts(),
+		Store: d.store, Alloc: d.alloc, Bypass: readcache.NewBypass(), Flusher: d.flusher, Stores: d.stores, Drains: d.work.drains, DamageNotes: d.aside.DamageNotes(),
 		Find: d.buffer, RaiseIDs: d.raiseIDs, Unreadable: func() bool { return d.meta.Stats().Garbage > 0 },
 		Draining: d.draining.Active, Short: d.pressure.Load,
 		Settings: buffer.Settings{
@@ -75,7 +75,7 @@ func (d *Daemon) watchForgotten() {
 // newAside returns the list of the buffers that are set aside. It is used before there is a namespace.
 func newAside(d *Daemon) *aside.List {
 	return aside.New(aside.Options{
-		Context: d.ctx, Doubts: aside.Doubts{Dir: filepath.Join(d.cfg.StateDir, "aside")}, Emit: d.emit, Log: d.log,
+		Context: d.ctx, DamageNotes: aside.DamageNotes{Dir: filepath.Join(d.cfg.StateDir, "aside")}, Emit: d.emit, Log: d.log,
 		Buffer:        func(ctx context.Context, name string) (bb.Buffer, error) { return d.meta.Buffer(ctx, name) },
 		DestroyBuffer: func(ctx context.Context, name string) error { return d.meta.DestroyBuffer(ctx, name) },
 		Lock:          d.buffers.Lock, Rebuilds: meta.Damaged,

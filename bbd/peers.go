@@ -73,7 +73,7 @@ func (d *Daemon) reconcileFiles(ctx context.Context, r *rpc.Request, m *wire.Rec
 		_, err = bb.CleanPath(m.Path)
 	}
 	if err == nil {
-		err = b.Writeback().ReconcileHere(ctx, writeback.Doubt{Path: m.Path, Tree: m.Tree})
+		err = b.Writeback().ReconcileHere(ctx, writeback.Uncertain{Path: m.Path, Tree: m.Tree})
 	}
 	return &wire.Empty{}, err
 }

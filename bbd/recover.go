@@ -35,7 +35,7 @@ func (d *Daemon) recover(ctx context.Context, files map[string]map[bb.FileID]*fa
 	}
 	start := &recovery.Start{Known: make(map[bb.FileID]struct{})}
 	o := d.host.ReassertOptions()
-	kept, err := reassert.SettleBufferless(&o, specs, files, func(buffer string) (bool, error) { return d.meta.BufferGone(ctx, buffer) }, d.aside.Keep)
+	kept, err := reassert.DropBufferless(&o, specs, files, func(buffer string) (bool, error) { return d.meta.BufferGone(ctx, buffer) }, d.aside.Keep)
 	if err != nil {
 		return err
 	}

@@ -35,8 +35,8 @@ type Buffer struct {
 
 // Options are the parts of its daemon that a list needs. Its functions may be called concurrently.
 type Options struct {
-	Context context.Context // of changes that are carried through after their callers are gone
-	Doubts  Doubts
+	Context     context.Context // of changes that are carried through after their callers are gone
+	DamageNotes DamageNotes
 	// The buffers of the namespace, with the contracts of meta.Meta.
 	Buffer        func(ctx context.Context, name string) (bb.Buffer, error)
 	DestroyBuffer func(ctx context.Context, name string) error
@@ -60,8 +60,8 @@ type List struct {
 // New returns an empty list.
 func New(o Options) *List { return &List{o: o} }
 
-// Doubts returns the notes of buffers.
-func (l *List) Doubts() Doubts { return l.o.Doubts }
+// DamageNotes returns the notes of buffers.
+func (l *List) DamageNotes() DamageNotes { return l.o.DamageNotes }
 
 // Concerns reports whether an error of a buffer's recovery is due to the buffer alone. The other
 // errors are of the namespace's server, or end with another try.
@@ -73,11 +73,11 @@ func Concerns(err error) bool {
 	return err != nil
 }
 
-// Put sets a buffer aside, for an error of its recovery. Held is memory's part of the buffer's files. doubt
-// is the note to write (Doubts), or "" if there is none.
-func (l *List) Put(spec bb.Buffer, held map[bb.FileID]*fate.Held, doubt string, why error) error {
-	if doubt != "" {
-		if err := l.o.Doubts.Note(&spec, doubt); err != nil {
+// Put sets a buffer aside, for an error of its recovery. Held is memory's part of the buffer's files. damage
+// is the note to write (DamageNotes), or "" if there is none.
+func (l *List) Put(spec bb.Buffer, held map[bb.FileID]*fate.Held, damage string, why error) error {
+	if damage != "" {
+		if err := l.o.DamageNotes.Note(&spec, damage); err != nil {
 			return err
 		}
 	}
@@ -148,7 +148,7 @@ func (l *List) Changed(name string, now *bb.Buffer) {
 // drop removes a buffer that was destroyed.
 func (l *List) drop(spec *bb.Buffer) {
 	l.o.Drop(spec.Name)
-	if err := l.o.Doubts.Forget(spec); err != nil {
+	if err := l.o.DamageNotes.Forget(spec); err != nil {
 		l.o.Log.Warn("the note of a destroyed buffer was not removed", "buffer", spec.Name, "err", err)
 	}
 	l.mu.Lock()
@@ -161,7 +161,7 @@ func (l *List) Restored(spec *bb.Buffer) error {
 	l.mu.Lock()
 	delete(l.buffers, spec.Name)
 	l.mu.Unlock()
-	return l.o.Doubts.Forget(spec)
+	return l.o.DamageNotes.Forget(spec)
 }
 
 // refusal is the error of calls for a buffer that was set aside.

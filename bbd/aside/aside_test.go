@@ -19,7 +19,7 @@ type namespace struct {
 
 func (n *namespace) list(t *testing.T) *List {
 	return New(Options{
-		Context: t.Context(), Doubts: Doubts{t.TempDir()}, Emit: func(bb.Event) {}, Log: slog.New(slog.DiscardHandler),
+		Context: t.Context(), DamageNotes: DamageNotes{t.TempDir()}, Emit: func(bb.Event) {}, Log: slog.New(slog.DiscardHandler),
 		Buffer: func(context.Context, string) (bb.Buffer, error) {
 			if n.now == nil {
 				return bb.Buffer{}, bb.NotFound
@@ -59,7 +59,7 @@ func TestSuccession(t *testing.T) {
 	} {
 		n := &namespace{now: c.now}
 		l := n.list(t)
-		if err := l.Put(*at(5), nil, "a doubt", bb.Lost); err != nil {
+		if err := l.Put(*at(5), nil, "damage", bb.Lost); err != nil {
 			t.Fatal(err)
 		}
 		err := c.do(l)
@@ -67,16 +67,16 @@ func TestSuccession(t *testing.T) {
 			t.Errorf("%s: %v, want kind %v", name, err, c.kind)
 		}
 		_, kept := l.Find("b")
-		if noted := l.Doubts().Of(at(5)) != ""; kept == c.gone || noted == c.gone || n.dropped > 0 != c.gone || (n.now != nil) != c.left {
+		if noted := l.DamageNotes().Of(at(5)) != ""; kept == c.gone || noted == c.gone || n.dropped > 0 != c.gone || (n.now != nil) != c.left {
 			t.Errorf("%s: kept %v, noted %v, dropped %d, left %v", name, kept, noted, n.dropped, n.now)
 		}
 	}
 }
 
 // A note is of one buffer, and one that cannot be read is one.
-func TestDoubts(t *testing.T) {
+func TestDamageNotes(t *testing.T) {
 	t.Parallel()
-	d := Doubts{t.TempDir() + "/aside"}
+	d := DamageNotes{t.TempDir() + "/aside"}
 	one, next := &bb.Buffer{Name: "b", Created: time.Unix(5, 0)}, &bb.Buffer{Name: "b", Created: time.Unix(6, 0)}
 	if why := d.Of(one); why != "" || d.Forget(one) != nil {
 		t.Errorf("nothing was noted: %q", why)

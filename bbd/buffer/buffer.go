@@ -49,13 +49,13 @@ type Host struct {
 	IDs     *ids.Claimed
 	Observe *observe.Observer
 
-	Store   *store.Store
-	Alloc   *alloc.Allocator
-	Bypass  readcache.Bypass
-	Flusher *flusher.Flusher
-	Stores  *backings.Pool
-	Drains  *drain.Service
-	Doubts  aside.Doubts // about buffers that were set aside
+	Store       *store.Store
+	Alloc       *alloc.Allocator
+	Bypass      readcache.Bypass
+	Flusher     *flusher.Flusher
+	Stores      *backings.Pool
+	Drains      *drain.Service
+	DamageNotes aside.DamageNotes // about buffers that were set aside
 
 	Find       func(ctx context.Context, name string) (*Buffer, error) // bb.NotFound: there is no such buffer
 	RaiseIDs   func(ctx context.Context) error                         // makes the namespace count the ids as claimed that are used here

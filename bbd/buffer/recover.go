@@ -23,7 +23,7 @@ func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, st
 	}
 	b.h.Go(b.Sweep)
 	spec := b.Spec()
-	b.recovery.Suspect(b.h.Doubts.Of(&spec))
+	b.recovery.Suspect(b.h.DamageNotes.Of(&spec))
 	return b.recovery.Recover(ctx, files, start)
 }
 
@@ -123,7 +123,7 @@ func (b *Buffer) compareEvicted(ctx context.Context, e *bb.Entry) error {
 	if err != nil {
 		return err
 	}
-	if err := b.writeback.ReconcileHere(ctx, writeback.Doubt{Path: path}); err != nil {
+	if err := b.writeback.ReconcileHere(ctx, writeback.Uncertain{Path: path}); err != nil {
 		b.writeback.Changed(path)
 		return err
 	}

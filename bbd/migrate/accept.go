@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"forebay/bbd/owner"
-	"forebay/bbd/settle"
+	"forebay/bbd/retry"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -114,7 +114,7 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 // answer of the namespace is lost. The node that has the bytes must be known before any are
 // dropped. If it is this one, the file has to wait here for its flush.
 func (b *Buffer) claim(e *bb.Entry) (bb.Entry, error) {
-	return settle.Update(b.ctx, func(uncertain bool) (bb.Entry, error) {
+	return retry.Update(b.ctx, func(uncertain bool) (bb.Entry, error) {
 		return b.p.Names.Update(b.ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 			claimed := uncertain && now.File == e.File && now.Generation == e.Generation && !now.Lost && b.o.Owners.Of(now) == b.o.Owners.Self
 			if !claimed && !assign(b.o.Owners, now, e) {

@@ -82,7 +82,7 @@ func (o *Object) verified(read func() error) error {
 	if bb.KindOf(err) != bb.Checksum {
 		return err
 	}
-	o.doubt()
+	o.endStream()
 	if err = read(); bb.KindOf(err) == bb.Checksum {
 		o.Close()
 	}
@@ -183,8 +183,8 @@ func (o *Object) shut() {
 	}
 }
 
-// doubt ends a stream whose bytes are not the file's. The next one has them, if the store does.
-func (o *Object) doubt() {
+// endStream ends a stream whose bytes are not the file's. The next one has them, if the store does.
+func (o *Object) endStream() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.shut()

@@ -255,7 +255,7 @@ func (b *Buffer) reassertFile(ctx context.Context, inv *fate.Inventory, h *fate.
 			becomes = fate.Keep
 		}
 	}
-	e, err := b.settle(ctx, inv, h, becomes, r)
+	e, err := b.apply(ctx, inv, h, becomes, r)
 	if err != nil || e == nil {
 		unlock()
 		return err

@@ -117,7 +117,7 @@ func onStore(h *fate.Held) fate.Unexplained {
 // recoverFile settles one file, and recovers it if it gets an entry.
 func (b *Buffer) recoverFile(ctx context.Context, inv *fate.Inventory, h *fate.Held, becomes fate.Fate, all *recovery) error {
 	var r fate.Reassertion
-	e, err := b.settle(ctx, inv, h, becomes, &r)
+	e, err := b.apply(ctx, inv, h, becomes, &r)
 	if bb.KindOf(err) == bb.Busy {
 		// No reason to end the start. The bytes are kept, and the next drain looks again.
 		b.o.Log.Warn("an entry was changed while the daemon started", "buffer", b.name, "path", h.Identity.Path, "file", h.File)
@@ -144,10 +144,10 @@ func (b *Buffer) recoverFile(ctx context.Context, inv *fate.Inventory, h *fate.H
 	return nil
 }
 
-// SettleBufferless settles the files in memory of buffers that the namespace does not have, or
+// DropBufferless drops the files in memory of buffers that the namespace does not have, or
 // has made anew under their names, and takes those out of files. It returns the files whose bytes may not be dropped,
 // and calls keep with each. Gone reports whether the namespace has the mark of a buffer's destruction.
-func SettleBufferless(o *Options, specs []bb.Buffer, files map[string]map[bb.FileID]*fate.Held, gone func(buffer string) (bool, error), keep func(buffer string, u fate.Unexplained)) (kept []bb.FileID, err error) {
+func DropBufferless(o *Options, specs []bb.Buffer, files map[string]map[bb.FileID]*fate.Held, gone func(buffer string) (bool, error), keep func(buffer string, u fate.Unexplained)) (kept []bb.FileID, err error) {
 	byName := make(map[string]*bb.Buffer, len(specs))
 	for i := range specs {
 		byName[specs[i].Name] = &specs[i]

@@ -84,10 +84,10 @@ type Parts struct {
 
 // Buffer recovers the files of one buffer. Its methods may be called concurrently, but for Recover.
 type Buffer struct {
-	o     Options
-	name  string
-	p     Parts
-	doubt string // see Suspect
+	o       Options
+	name    string
+	p       Parts
+	earlier string // damage; see Suspect
 }
 
 // New returns the recovery of a buffer.

@@ -106,11 +106,11 @@ func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, st
 		path, _ := b.pathAt(ctx, gone[i].Place())
 		start.Was.Lost = append(start.Was.Lost, fate.Unexplained{File: gone[i].File, Generation: gone[i].Generation, Path: cmp.Or(path, gone[i].Name), Bytes: gone[i].Size, Reason: gone[i].Reason})
 	}
-	return b.settleGone(ctx, gone)
+	return b.reportGone(ctx, gone)
 }
 
-// settleGone leaves incomplete files to their second copies, and reports those without one.
-func (b *Buffer) settleGone(ctx context.Context, gone []bb.Entry) error {
+// reportGone leaves incomplete files to their second copies, and reports those without one.
+func (b *Buffer) reportGone(ctx context.Context, gone []bb.Entry) error {
 	reports, reporting := errgroup.WithContext(ctx)
 	reports.SetLimit(reportsAtOnce)
 	for i := range gone {
@@ -161,7 +161,7 @@ func (b *Buffer) RecoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 // missing compares a file's bytes on this node with its entry. It returns "" if none are missing.
 func (b *Buffer) missing(e *bb.Entry) string {
 	s := b.o.Store
-	f := fate.Survived{Node: b.o.Owners.Self, MemoryLost: s.MemoryLost(), Damage: cmp.Or(damage(s, b.name), b.doubt)}
+	f := fate.Survived{Node: b.o.Owners.Self, MemoryLost: s.MemoryLost(), Damage: cmp.Or(damage(s, b.name), b.earlier)}
 	adopt := s.Adopt
 	if e.State() == bb.StateClean {
 		adopt = s.AdoptClean
@@ -184,17 +184,17 @@ func damage(s Store, buffer string) string {
 	return ""
 }
 
-// Doubt returns the reason why open files of a buffer may be old or have holes. It is recorded, since a later
+// Damage returns the reason why open files of a buffer may be old or have holes. It is recorded, since a later
 // start may not find it. "": they are whole.
-func Doubt(s Store, buffer string) string {
+func Damage(s Store, buffer string) string {
 	if s.MemoryLost() {
 		return "the memory was lost before the buffer was set aside"
 	}
 	return damage(s, buffer)
 }
 
-// Suspect makes open files in Recover count as damaged, for a Doubt of an earlier start. "" means that there is none.
-func (b *Buffer) Suspect(doubt string) { b.doubt = doubt }
+// Suspect makes open files in Recover count as damaged, for damage that an earlier start found. "" means that there is none.
+func (b *Buffer) Suspect(damage string) { b.earlier = damage }
 
 // Requeue queues a dirty file that was found in memory. The last instance of the daemon may have been flushing
 // it, so the flusher gets the path of a possible object.

@@ -89,7 +89,7 @@ type Options[B Buffer] struct {
 	Held    func(buffer string) map[bb.FileID]*fate.Held // memory's parts of the files of a buffer
 	// Elsewhere reports whether another node owns an entry's file.
 	Elsewhere func(e *bb.Entry) bool
-	Doubt     func(buffer string) string // returns the note for a buffer that is set aside (aside.Doubts)
+	Damage    func(buffer string) string // returns the note for a buffer that is set aside (aside.DamageNotes)
 	Dropped   func(b B)                  // is called of each buffer that was destroyed
 	// Restore restores the files of a buffer that is not served yet, from memory, and returns their fates.
 	Restore func(ctx context.Context, b B) (fate.Reassertion, error)

@@ -220,7 +220,7 @@ func (s *Service[B]) Recover(ctx context.Context, spec bb.Buffer, restore func(B
 	b, err := s.attach(ctx, spec)
 	if err == nil {
 		if err = restore(b); err == nil {
-			return nil, s.o.Aside.Doubts().Forget(&spec)
+			return nil, s.o.Aside.DamageNotes().Forget(&spec)
 		}
 	}
 	if bb.KindOf(err) != bb.NotFound {
@@ -255,5 +255,5 @@ func (s *Service[B]) SetAside(ctx context.Context, spec bb.Buffer, b B, why erro
 	for file := range held {
 		kept = append(kept, file)
 	}
-	return kept, s.o.Aside.Put(spec, held, s.o.Doubt(spec.Name), why)
+	return kept, s.o.Aside.Put(spec, held, s.o.Damage(spec.Name), why)
 }

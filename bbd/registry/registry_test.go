@@ -134,7 +134,7 @@ func (w *world) registry(t *testing.T, cluster Cluster, names ...string) *Servic
 		w.records[name] = record(name)
 	}
 	w.aside = aside.New(aside.Options{
-		Context: t.Context(), Doubts: aside.Doubts{Dir: t.TempDir()}, Buffer: w.Buffer, Emit: func(bb.Event) {}, Log: slog.New(slog.DiscardHandler),
+		Context: t.Context(), DamageNotes: aside.DamageNotes{Dir: t.TempDir()}, Buffer: w.Buffer, Emit: func(bb.Event) {}, Log: slog.New(slog.DiscardHandler),
 		Drop: func(string) {}, Rebuilds: func(err error) bool { return bb.KindOf(err) == bb.Lost },
 	})
 	w.flusher = flusher.New(flusher.Options{}) // never has a file
@@ -143,7 +143,7 @@ func (w *world) registry(t *testing.T, cluster Cluster, names ...string) *Servic
 		Table: new(Table[*served]), Records: w, Store: w, Stores: w, Flusher: w.flusher, Cluster: cluster, Aside: w.aside,
 		Open:    func(spec bb.Buffer, _ *metatxn.Tree) *served { return &served{spec: spec, gate: freeze.New("")} },
 		Inside:  func(path string) bool { return path == "/own" },
-		Doubt:   func(string) string { return "" },
+		Damage:  func(string) string { return "" },
 		Held:    func(string) map[bb.FileID]*fate.Held { return map[bb.FileID]*fate.Held{1: {}} },
 		Dropped: func(b *served) { w.ended = append(w.ended, b) },
 		Emit:    func(e bb.Event) { w.events = append(w.events, e.Kind) }, Log: slog.New(slog.DiscardHandler),

@@ -8,7 +8,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
 	"forebay/bbd/owner"
-	"forebay/bbd/settle"
+	"forebay/bbd/retry"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -82,7 +82,7 @@ func (b *Buffer) Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.
 	defer release()
 	// Where the answer of the namespace is lost, too. If this node is the owner, the file has to wait here for its
 	// flush.
-	now, err := settle.Update(b.ctx, func(uncertain bool) (bb.Entry, error) {
+	now, err := retry.Update(b.ctx, func(uncertain bool) (bb.Entry, error) {
 		return b.names.Update(b.ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 			is := now.File == file && now.Generation == n && !now.Lost
 			if is && uncertain && b.o.Owners.Of(now) == b.o.Owners.Self {

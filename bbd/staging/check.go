@@ -21,15 +21,15 @@ import (
 // askWithin bounds how long a daemon may take to show that it is there.
 const askWithin = 5 * time.Second
 
-// inDoubt reports whether the files that a node copied since a time may not be there any more.
-func inDoubt(m *gossip.Member, known bool, since time.Time) bool {
+// mayHaveLost reports whether the files that a node copied since a time may not be there any more.
+func mayHaveLost(m *gossip.Member, known bool, since time.Time) bool {
 	return !known || !cluster.Serving(m.State) || m.Since.After(since)
 }
 
 // takenPart returns the nodes that took part in a job and may not have their copied files any
 // more, and of each whether it does not answer now. Gossip alone shows that later.
 func (v *Service) takenPart(ctx context.Context, s *ops.Status) map[bb.NodeID]bool {
-	doubtful := map[bb.NodeID]bool{}
+	suspects := map[bb.NodeID]bool{}
 	for node := range s.ByNode {
 		if node == v.o.Node {
 			continue
@@ -37,27 +37,27 @@ func (v *Service) takenPart(ctx context.Context, s *ops.Status) map[bb.NodeID]bo
 		within, cancel := context.WithTimeout(ctx, askWithin)
 		err := v.o.Cluster.Ask(within, node, access.Daemon(), wire.Type_TYPE_NODES, &wire.Empty{}, &wire.Nodes{})
 		cancel()
-		if m, known := v.o.Cluster.Member(node); err != nil || inDoubt(&m, known, s.Created) {
-			doubtful[node] = err != nil
+		if m, known := v.o.Cluster.Member(node); err != nil || mayHaveLost(&m, known, s.Created) {
+			suspects[node] = err != nil
 		}
 	}
-	return doubtful
+	return suspects
 }
 
 // stagedAway adds to the result of a stage-in the files that went with a node.
 func (s *job) stagedAway(ctx context.Context, status *ops.Status, target, name string) error {
-	doubtful := s.of.takenPart(ctx, status)
-	if len(doubtful) == 0 {
+	suspects := s.of.takenPart(ctx, status)
+	if len(suspects) == 0 {
 		return nil
 	}
-	return s.nameAway(ctx, status, doubtful, target, name)
+	return s.nameAway(ctx, status, suspects, target, name)
 }
 
 // StagedAway is stagedAway for a stage-in that a batch job waits for. It opens the store
-// only where a node is in doubt.
+// only where a node may have lost files.
 func (v *Service) StagedAway(ctx context.Context, c access.Caller, status *ops.Status) error {
-	doubtful := v.takenPart(ctx, status)
-	if len(doubtful) == 0 {
+	suspects := v.takenPart(ctx, status)
+	if len(suspects) == 0 {
 		return nil
 	}
 	b, err := v.o.Find(ctx, status.Buffer)
@@ -69,11 +69,11 @@ func (v *Service) StagedAway(ctx context.Context, c access.Caller, status *ops.S
 		return err
 	}
 	defer s.remote.Close()
-	return s.nameAway(ctx, status, doubtful, target, name)
+	return s.nameAway(ctx, status, suspects, target, name)
 }
 
 // nameAway checks all files that were to be staged in, and names those that cannot be read.
-func (s *job) nameAway(ctx context.Context, status *ops.Status, doubtful map[bb.NodeID]bool, target, name string) error {
+func (s *job) nameAway(ctx context.Context, status *ops.Status, suspects map[bb.NodeID]bool, target, name string) error {
 	failed := map[string]bool{}
 	for _, f := range status.Tally.Failed {
 		failed[f.Path] = true
@@ -85,7 +85,7 @@ func (s *job) nameAway(ctx context.Context, status *ops.Status, doubtful map[bb.
 			return nil // removed since, or it failed
 		}
 		if err == nil {
-			err = s.atHand(&e, at, doubtful)
+			err = s.atHand(&e, at, suspects)
 		}
 		if err == nil || failed[at] {
 			return nil

@@ -7,8 +7,8 @@ import (
 	"forebay/meta/gossip"
 )
 
-// Files copied by a node are in doubt while it is away, and when it has come back since.
-func TestStageInDoubt(t *testing.T) {
+// Files copied by a node may be lost while it is away, and when it has come back since.
+func TestStageMayHaveLost(t *testing.T) {
 	began := time.Now()
 	for name, c := range map[string]struct {
 		state gossip.State
@@ -21,7 +21,7 @@ func TestStageInDoubt(t *testing.T) {
 		"dead":               {gossip.Dead, began.Add(time.Second), true, true},
 		"unknown":            {known: false, want: true},
 	} {
-		if got := inDoubt(&gossip.Member{State: c.state, Since: c.since}, c.known, began); got != c.want {
+		if got := mayHaveLost(&gossip.Member{State: c.state, Since: c.since}, c.known, began); got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
 		}
 	}

@@ -313,9 +313,9 @@ func (b *Buffer) late(ctx context.Context, e *bb.Entry, path string) {
 	if err == nil && now == path {
 		return
 	}
-	b.reconcile(Doubt{Path: path}, false)
+	b.reconcile(Uncertain{Path: path}, false)
 	if err == nil {
-		b.reconcile(Doubt{Path: now}, false)
+		b.reconcile(Uncertain{Path: now}, false)
 	}
 }
 
@@ -375,7 +375,7 @@ func (c Catalog) OrphanObject(ctx context.Context, name, path, codecName string)
 	default:
 		remove = orphan(b.o.Owners, &e) || !isNamed(&e, b.files.Spec().Codec, codecName)
 	}
-	b.reconcile(Doubt{Path: path}, remove)
+	b.reconcile(Uncertain{Path: path}, remove)
 	return remove, nil
 }
 

@@ -82,11 +82,11 @@ func (c Catalog) Ours(ctx context.Context, name string, op storeop.Op, objects [
 		// An entry that was looked up after an operation was noted may be another file's.
 		newer := newerThan(ops, last)
 		judged = slices.DeleteFunc(judged, func(j judgement) bool {
-			doubtful := slices.ContainsFunc(newer, func(op namespace.StoreOp) bool { return concerns(&op, j.now) })
-			if doubtful {
+			uncertain := slices.ContainsFunc(newer, func(op namespace.StoreOp) bool { return concerns(&op, j.now) })
+			if uncertain {
 				objects = append(objects, j.Object)
 			}
-			return doubtful
+			return uncertain
 		})
 		// An object without an entry may have been renamed between the two lookups. The
 		// operation of that is pending then.

@@ -47,15 +47,15 @@ import (
 // (ReconcileStale). And it needs the owner to have the bytes. Content that was evicted, and
 // replaced on the store after that, is gone, and is reported lost.
 
-// doubts are the names under which the store has to be looked at.
-type doubts struct {
+// uncertain has the names under which the store has to be looked at.
+type uncertain struct {
 	mu      lockorder.Mutex[lockrank.Leaf]
-	waiting map[Doubt]bool // true; the object that was left under the name has been removed
-	running bool           // a goroutine works them off
+	waiting map[Uncertain]bool // true; the object that was left under the name has been removed
+	running bool               // a goroutine works them off
 }
 
-// Doubt is a name under which the store may have something else than the namespace.
-type Doubt struct {
+// Uncertain is a name under which the store may have something else than the namespace.
+type Uncertain struct {
 	Path string
 	Tree bool // and all below it, of all daemons
 }
@@ -66,12 +66,12 @@ var reconcilePause = [2]time.Duration{200 * time.Millisecond, 30 * time.Second}
 // reconcile makes the store's object under a path agree with the namespace. If the name waits already, an object that
 // was left there counts as removed only if it does for both calls. The later one may repeat an attempt that failed,
 // and that began before another object was left there.
-func (b *Buffer) reconcile(what Doubt, removed bool) {
-	r := &b.doubts
+func (b *Buffer) reconcile(what Uncertain, removed bool) {
+	r := &b.uncertain
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.waiting == nil {
-		r.waiting = make(map[Doubt]bool)
+		r.waiting = make(map[Uncertain]bool)
 	}
 	if was, ok := r.waiting[what]; ok {
 		removed = removed && was
@@ -86,23 +86,23 @@ func (b *Buffer) reconcile(what Doubt, removed bool) {
 // Changed checks whether the store's object under a path agrees with the namespace, after the object was changed
 // late. A file of this or another node is flushed again, or is reported lost if its bytes are nowhere else. An
 // object without an entry is left as it is.
-func (b *Buffer) Changed(path string) { b.reconcile(Doubt{Path: path}, true) }
+func (b *Buffer) Changed(path string) { b.reconcile(Uncertain{Path: path}, true) }
 
 // reconcileOp is reconcile of all that an operation which came late may have changed.
 func (b *Buffer) reconcileOp(op *storeop.Op) {
 	for _, path := range []string{op.Old, op.New} {
 		if path != "" {
-			b.reconcile(Doubt{path, op.Tree}, false)
+			b.reconcile(Uncertain{path, op.Tree}, false)
 		}
 	}
 }
 
 // reconcileAll works the names off until there are none.
 func (b *Buffer) reconcileAll() {
-	r := &b.doubts
+	r := &b.uncertain
 	for pause := reconcilePause[0]; ; {
 		r.mu.Lock()
-		todo := make(map[Doubt]bool, len(r.waiting))
+		todo := make(map[Uncertain]bool, len(r.waiting))
 		for what, removed := range r.waiting {
 			todo[what] = removed
 			delete(r.waiting, what)
@@ -136,7 +136,7 @@ const reconcileTimeout = 30 * time.Second
 
 // reconcileNow makes one attempt. The error is Busy if the file that has the name is moving to
 // another node.
-func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) error {
+func (b *Buffer) reconcileNow(ctx context.Context, what Uncertain, removed bool) error {
 	if what.Tree {
 		return b.reconcileTree(ctx, what)
 	}
@@ -168,7 +168,7 @@ func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) err
 // reconcileTree is reconcileNow of a tree. First the nodes that answer check their own files, then those that
 // are away and own something below the path. When such a node comes back, it compares only its dirty files with
 // the store by itself. A node that owns nothing there may be gone for good.
-func (b *Buffer) reconcileTree(ctx context.Context, what Doubt) error {
+func (b *Buffer) reconcileTree(ctx context.Context, what Uncertain) error {
 	nodes := append(b.o.Cluster.Others(), b.o.Owners.Self)
 	for _, node := range nodes {
 		if err := b.reconcileAt(ctx, node, what); err != nil {
@@ -211,7 +211,7 @@ func (b *Buffer) quiet(ctx context.Context, path string) error {
 }
 
 // reconcileAt makes a daemon check its own files.
-func (b *Buffer) reconcileAt(ctx context.Context, node bb.NodeID, what Doubt) error {
+func (b *Buffer) reconcileAt(ctx context.Context, node bb.NodeID, what Uncertain) error {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
 	if node == b.o.Owners.Self {
@@ -227,7 +227,7 @@ func (b *Buffer) reconcileAt(ctx context.Context, node bb.NodeID, what Doubt) er
 
 // ReconcileHere compares the store with those clean files at a path, or below it, whose
 // owner this node is.
-func (b *Buffer) ReconcileHere(ctx context.Context, what Doubt) error {
+func (b *Buffer) ReconcileHere(ctx context.Context, what Uncertain) error {
 	if b.files.Spec().Backing == "" {
 		return nil
 	}
@@ -419,7 +419,7 @@ func (b *Buffer) ReconcileStale(ctx context.Context, files []bb.Entry, old map[b
 			continue
 		}
 		if path, err := b.pathAt(ctx, e.Place()); err == nil {
-			b.reconcile(Doubt{Path: path}, false)
+			b.reconcile(Uncertain{Path: path}, false)
 		}
 	}
 }

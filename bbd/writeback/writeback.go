@@ -100,8 +100,8 @@ type Buffer struct {
 	names Names
 	dirty *dirty.Files
 
-	pending *pendingOps // the operations that the store has yet to follow
-	doubts  doubts
+	pending   *pendingOps // the operations that the store has yet to follow
+	uncertain uncertain
 }
 
 // New returns the write-back of a buffer's files, which works until ctx ends. Dirty has those that wait.

@@ -307,7 +307,7 @@ func TestReconcileAlone(t *testing.T) {
 	t.Parallel()
 	w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): flushed("before")}}
 	b, _ := w.start(t, owner.Node{Self: "n1", Alone: true})
-	if err := b.reconcileNow(t.Context(), Doubt{Path: "f"}, true); err != nil {
+	if err := b.reconcileNow(t.Context(), Uncertain{Path: "f"}, true); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"enqueue 7/5"}; !slices.Equal(w.calls, want) {
@@ -328,7 +328,7 @@ func TestReconcileUnsaid(t *testing.T) {
 			return nil
 		}
 		b, waiting := w.start(t, owner.Node{Self: "n1", Alone: true})
-		if err := b.ReconcileHere(t.Context(), Doubt{Path: "f"}); bb.KindOf(err) != bb.KindOf(looks) {
+		if err := b.ReconcileHere(t.Context(), Uncertain{Path: "f"}); bb.KindOf(err) != bb.KindOf(looks) {
 			t.Fatalf("%v, want %v", err, looks)
 		}
 		w.look = nil
@@ -338,7 +338,7 @@ func TestReconcileUnsaid(t *testing.T) {
 		}
 		waiting.Forget(7, 5)
 		for range 2 { // it is in no queue
-			if err := b.ReconcileHere(t.Context(), Doubt{Path: "f"}); err != nil {
+			if err := b.ReconcileHere(t.Context(), Uncertain{Path: "f"}); err != nil {
 				t.Fatal(err)
 			}
 			if _, ok := waiting.Of(7); !ok {
@@ -367,7 +367,7 @@ func TestReconcileFails(t *testing.T) {
 			return looks
 		}
 		b, waiting := w.start(t, owner.Node{Self: "n1", Alone: true})
-		if err := b.ReconcileHere(t.Context(), Doubt{Path: "f"}); bb.KindOf(err) != bb.Unavailable {
+		if err := b.ReconcileHere(t.Context(), Uncertain{Path: "f"}); bb.KindOf(err) != bb.Unavailable {
 			t.Fatal(err)
 		}
 		want := []string{"clean 7/5"}
@@ -403,7 +403,7 @@ func TestReconcileRename(t *testing.T) {
 		w.entries[place("g")] = e
 		waiting.Change(7, func(f *dirty.File) { f.At = place("g") })
 	}
-	if err := b.ReconcileHere(t.Context(), Doubt{Path: "f"}); err != nil {
+	if err := b.ReconcileHere(t.Context(), Uncertain{Path: "f"}); err != nil {
 		t.Fatal(err)
 	}
 	if f, ok := waiting.Of(7); !ok || f.At != place("g") || !slices.Equal(w.calls, []string{"enqueue 7/5"}) {
@@ -490,7 +490,7 @@ func TestReconcileCutShort(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): flushed("n1")}, marked: cancel}
 	b, _ := w.start(t, owner.Node{Self: "n1", Alone: true})
-	if err := b.ReconcileHere(ctx, Doubt{Path: "f"}); err != nil {
+	if err := b.ReconcileHere(ctx, Uncertain{Path: "f"}); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"enqueue 7/5"}; !slices.Equal(w.calls, want) {
@@ -529,7 +529,7 @@ func TestReconcileTreeAway(t *testing.T) {
 		b, _ := w.start(t, owner.Node{Self: "n1"})
 		b.o.Cluster = cluster.New(cluster.Options{Node: "n1", Members: alone{}})
 		defer b.o.Cluster.Close()
-		err := b.reconcileNow(t.Context(), Doubt{Path: "d", Tree: true}, false)
+		err := b.reconcileNow(t.Context(), Uncertain{Path: "d", Tree: true}, false)
 		if away := bb.KindOf(err) == bb.Unavailable; away != c.away || !away && err != nil {
 			t.Errorf("%s of %s: %v; its owner has to be waited for: %v", c.path, c.entry.Holders, err, c.away)
 		}
@@ -545,11 +545,11 @@ func TestReconcileRetried(t *testing.T) {
 		b, _ := w.start(t, owner.Node{Self: "n1", Alone: true})
 		w.look = func() error {
 			w.look = nil
-			b.reconcile(Doubt{Path: "f"}, false)
+			b.reconcile(Uncertain{Path: "f"}, false)
 			return bb.Unavailable
 		}
-		b.doubts.running = true // by the test
-		b.reconcile(Doubt{Path: "f"}, true)
+		b.uncertain.running = true // by the test
+		b.reconcile(Uncertain{Path: "f"}, true)
 		b.reconcileAll()
 		if want := []string{"remove orphan f"}; !slices.Equal(w.calls, want) {
 			t.Errorf("%q, want %q", w.calls, want)

@@ -202,7 +202,7 @@ func settle[K comparable, V any](c *cache.Cache[K, V], key K, known cache.Known[
 	case err == nil:
 		c.Store(key, known, t)
 	case errors.Is(err, kv.ErrUncertain):
-		c.Doubt(key)
+		c.Invalidate(key)
 	case errors.Is(err, kv.ErrRevision):
 		c.Forget(key)
 	}

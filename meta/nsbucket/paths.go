@@ -26,10 +26,10 @@ const maxKnownPaths = 1 << 16
 // process that makes all renames itself.
 type knownPaths struct {
 	sync.Mutex
-	renames int       // of directories, under way
-	version uint64    // counts the ends of renames
-	doubt   time.Time // a rename before may still be carried out until then
-	paths   map[bb.DirID]string
+	renames   int       // of directories, under way
+	version   uint64    // counts the ends of renames
+	uncertain time.Time // a rename before may still be carried out until then
+	paths     map[bb.DirID]string
 }
 
 func (k *knownPaths) get(dir bb.DirID) (path string, version uint64, ok bool) {
@@ -43,7 +43,7 @@ func (k *knownPaths) get(dir bb.DirID) (path string, version uint64, ok bool) {
 func (k *knownPaths) put(dir bb.DirID, path string, version uint64) {
 	k.Lock()
 	defer k.Unlock()
-	if k.renames > 0 || k.version != version || time.Now().Before(k.doubt) {
+	if k.renames > 0 || k.version != version || time.Now().Before(k.uncertain) {
 		return
 	}
 	if k.paths == nil || len(k.paths) >= maxKnownPaths {
@@ -65,7 +65,7 @@ func (k *knownPaths) renaming() func(error) {
 		k.version++
 		clear(k.paths)
 		if errors.Is(err, kv.ErrUncertain) {
-			k.doubt = time.Now().Add(cache.DoubtTime)
+			k.uncertain = time.Now().Add(cache.UncertainTime)
 		}
 	}
 }

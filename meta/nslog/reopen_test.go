@@ -88,7 +88,7 @@ func wantName(t *testing.T, e *nslog.Engine, name string, want bool) {
 
 // An owner that an append without an answer has ended is followed by another one, at the next call.
 // The change is of unknown outcome, and its fate is read from the log.
-func TestReopenAfterDoubt(t *testing.T) {
+func TestReopenAfterUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

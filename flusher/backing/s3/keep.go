@@ -36,7 +36,7 @@ func (s *Store) existing(ctx context.Context, name string, opts *backing.PutOpti
 // mayReplace reports whether a Put may replace an object. An object that a late request of this
 // store has put is its own.
 func (s *Store) mayReplace(name string, there *backing.Object, opts *backing.PutOptions) bool {
-	return opts.MayReplace(there.ETag) || s.doubts.IsLate(name, there)
+	return opts.MayReplace(there.ETag) || s.uncertain.IsLate(name, there)
 }
 
 // keepExisting completes an upload in parts only over an object that may be replaced. On stores that

@@ -10,7 +10,7 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/s3/answer"
-	"forebay/flusher/backing/s3/doubt"
+	"forebay/flusher/backing/s3/uncertain"
 	"forebay/internal/bb"
 )
 
@@ -31,8 +31,8 @@ import (
 // by their clock, and theirs may be 15 minutes behind ours before they refuse all.
 const requestLife = 30 * time.Minute
 
-// lookAt compares a name in doubt with its expected object, and repairs the effect of a late request.
-func (s *Store) lookAt(ctx context.Context, name string, one *doubt.Doubt) error {
+// lookAt compares an uncertain name with its expected object, and repairs the effect of a late request.
+func (s *Store) lookAt(ctx context.Context, name string, one *uncertain.Name) error {
 	if !one.Confirmed() {
 		return nil
 	}
@@ -46,10 +46,10 @@ func (s *Store) lookAt(ctx context.Context, name string, one *doubt.Doubt) error
 	}
 	found := one.Find(o)
 	switch {
-	case found == doubt.AsItShould || s.doubts.Stale(name, one):
+	case found == uncertain.AsItShould || s.uncertain.Stale(name, one):
 		return nil
-	case found == doubt.Changed:
-		s.doubts.Again(name, one)
+	case found == uncertain.Changed:
+		s.uncertain.Again(name, one)
 		s.opts.Logger.Warn("a request that was carried out late has changed an object", "object", name)
 		s.opts.Changed(name)
 		return nil
@@ -149,11 +149,11 @@ func (s *Store) putOver(ctx context.Context, key, name string, slices [][]byte, 
 		if err := s.checkExisting(ctx, name, opts); err != nil {
 			return minio.UploadInfo{}, err
 		}
-		return s.sendDoubtful(ctx, key, name, slices, src, opts.Attrs, condition{})
+		return s.sendUncertain(ctx, key, name, slices, src, opts.Attrs, condition{})
 	}
 	c := condition{absent: opts.Replaces == "", etag: opts.Replaces}
 	for try := 1; ; try++ {
-		info, err := s.sendDoubtful(ctx, key, name, slices, src, opts.Attrs, c)
+		info, err := s.sendUncertain(ctx, key, name, slices, src, opts.Attrs, c)
 		missing := c.etag != "" && bb.KindOf(err) == bb.NotFound && !answer.IsNoBucket(err)
 		if !answer.ConditionFailed(err) && !missing || try == conditionTries {
 			return info, err
@@ -176,12 +176,12 @@ func (s *Store) putOver(ctx context.Context, key, name string, slices [][]byte, 
 	}
 }
 
-// sendDoubtful is send that records requests of unknown outcome.
-func (s *Store) sendDoubtful(ctx context.Context, key, name string, slices [][]byte, src backing.Source, attrs *backing.Attrs, c condition) (minio.UploadInfo, error) {
+// sendUncertain is send that records requests of unknown outcome.
+func (s *Store) sendUncertain(ctx context.Context, key, name string, slices [][]byte, src backing.Source, attrs *backing.Attrs, c condition) (minio.UploadInfo, error) {
 	info, err := s.send(ctx, key, name, slices, src, attrs, c)
 	var lost *answer.LostError
 	if errors.As(err, &lost) {
-		s.doubts.Note(name, &doubt.Content{Size: src.Size(), Sum: src.Checksum()})
+		s.uncertain.Note(name, &uncertain.Content{Size: src.Size(), Sum: src.Checksum()})
 	}
 	return info, err
 }

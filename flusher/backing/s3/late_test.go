@@ -15,7 +15,7 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/backingtest"
-	"forebay/flusher/backing/s3/doubt"
+	"forebay/flusher/backing/s3/uncertain"
 	"forebay/internal/bb"
 )
 
@@ -172,7 +172,7 @@ func TestOthersObjectStays(t *testing.T) {
 	if err := s.putOwn(t.Context(), s.key("f"), others); err != nil {
 		t.Fatal(err)
 	}
-	one := doubt.Doubt{Gone: true, Puts: []doubt.Content{{Size: 100, Sum: backing.NewBytes(backingtest.Data(100, 1)).Checksum()}}}
+	one := uncertain.Name{Gone: true, Puts: []uncertain.Content{{Size: 100, Sum: backing.NewBytes(backingtest.Data(100, 1)).Checksum()}}}
 	if err := s.lookAt(t.Context(), "f", &one); err != nil {
 		t.Fatal(err)
 	}

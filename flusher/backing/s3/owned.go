@@ -125,7 +125,7 @@ func (s *Store) copyVersion(ctx context.Context, from, over backing.Object, newN
 	if err := s.compare(ctx, from, to); err != nil {
 		return err
 	}
-	s.doubts.Confirm(newName, to.ETag)
+	s.uncertain.Confirm(newName, to.ETag)
 	return nil
 }
 

@@ -45,7 +45,7 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 	if err != nil {
 		return backing.Object{}, err
 	}
-	s.doubts.Confirm(name, info.ETag)
+	s.uncertain.Confirm(name, info.ETag)
 	o := backing.Object{Name: name, Size: src.Size(), ETag: info.ETag, Checksum: src.Checksum(), HasChecksum: true, MTime: info.LastModified, Xattrs: fitting(opts.Attrs)}
 	if o.MTime.IsZero() {
 		o.MTime = time.Now()

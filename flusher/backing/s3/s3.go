@@ -15,7 +15,7 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/s3/answer"
-	"forebay/flusher/backing/s3/doubt"
+	"forebay/flusher/backing/s3/uncertain"
 	"forebay/internal/bb"
 )
 
@@ -36,11 +36,11 @@ type Store struct {
 	close  context.CancelFunc
 	idle   func() // closes idle connections
 
-	puts     conditions // of a PUT: the replaced object
-	removals conditions // of a DELETE: the removed object
-	copies   conditions // of a copy: the replaced object
-	doubts   *doubt.Watch
-	failed   failedUploads
+	puts      conditions // of a PUT: the replaced object
+	removals  conditions // of a DELETE: the removed object
+	copies    conditions // of a copy: the replaced object
+	uncertain *uncertain.Watch
+	failed    failedUploads
 }
 
 var _ backing.Store = (*Store)(nil)
@@ -65,7 +65,7 @@ func Open(where bb.Backing, opts Options) (*Store, error) {
 	s.puts.ignored = "the store does not compare conditions of PUTs: late ones are detected and repaired, not refused"
 	s.removals.ignored = "the store does not compare conditions of DELETEs: objects are checked right before their removal"
 	s.copies.ignored = "the store does not compare the target of copies: it is checked right before"
-	s.doubts = doubt.New(doubt.Options{
+	s.uncertain = uncertain.New(uncertain.Options{
 		Life: opts.requestLife, Shortest: opts.watch[0], Longest: opts.watch[1], Look: s.lookAt, Logger: opts.Logger,
 	})
 	s.failed.uploads = map[string][]*upload{}
@@ -91,7 +91,7 @@ func (s *Store) call(ctx context.Context) (context.Context, func()) {
 // Close ends calls in progress and closes idle connections.
 func (s *Store) Close() error {
 	s.close()
-	s.doubts.Close()
+	s.uncertain.Close()
 	s.idle()
 	return nil
 }
@@ -265,9 +265,9 @@ func (s *Store) removeNamed(ctx context.Context, name string) error {
 	var lost *answer.LostError
 	switch {
 	case err == nil:
-		s.doubts.Confirm(name, "")
+		s.uncertain.Confirm(name, "")
 	case errors.As(err, &lost):
-		s.doubts.Note(name, nil)
+		s.uncertain.Note(name, nil)
 	}
 	return err
 }
@@ -313,7 +313,7 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 		err = flush()
 	}
 	if err == nil {
-		s.doubts.ConfirmGone(func(below string) bool { return name == "" || isBelow(name, below) })
+		s.uncertain.ConfirmGone(func(below string) bool { return name == "" || isBelow(name, below) })
 	}
 	return err
 }

@@ -172,7 +172,7 @@ func (s *Store) move(ctx context.Context, old, newName string) error {
 	if err := s.compare(ctx, from, to); err != nil {
 		return err
 	}
-	s.doubts.Confirm(newName, to.ETag)
+	s.uncertain.Confirm(newName, to.ETag)
 	return s.removeNamed(ctx, old)
 }
 

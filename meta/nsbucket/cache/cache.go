@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// DoubtTime is the time for which a key is not cached after a change of it with an unknown outcome.
+// UncertainTime is the time for which a key is not cached after a change of it with an unknown outcome.
 // The server might still be about to carry it out.
-const DoubtTime = time.Minute
+const UncertainTime = time.Minute
 
 const shardCount = 64
 
@@ -44,7 +44,7 @@ type shard[K comparable, V any] struct {
 type item[K comparable, V any] struct {
 	key        K
 	known      Known[V]
-	doubt      time.Time // not to be used until then
+	uncertain  time.Time // not to be used until then
 	prev, next *item[K, V]
 }
 
@@ -75,7 +75,7 @@ func (c *Cache[K, V]) Get(key K) (Known[V], bool) {
 	s.Lock()
 	defer s.Unlock()
 	it := s.items[key]
-	if it == nil || !it.doubt.IsZero() {
+	if it == nil || !it.uncertain.IsZero() {
 		return Known[V]{}, false
 	}
 	s.touch(it)
@@ -90,7 +90,7 @@ func (c *Cache[K, V]) Begin(key K) Ticket {
 	s := c.shard(key)
 	s.Lock()
 	defer s.Unlock()
-	if it := s.items[key]; it != nil && !it.doubt.IsZero() && time.Now().After(it.doubt) {
+	if it := s.items[key]; it != nil && !it.uncertain.IsZero() && time.Now().After(it.uncertain) {
 		s.drop(it)
 	}
 	return Ticket(s.forgotten)
@@ -105,7 +105,7 @@ func (c *Cache[K, V]) Store(key K, known Known[V], t Ticket) {
 	s.Lock()
 	defer s.Unlock()
 	if it := s.items[key]; it != nil {
-		if known.Seq > it.known.Seq && it.doubt.IsZero() {
+		if known.Seq > it.known.Seq && it.uncertain.IsZero() {
 			it.known = known
 		}
 		s.touch(it)
@@ -117,8 +117,8 @@ func (c *Cache[K, V]) Store(key K, known Known[V], t Ticket) {
 	s.insert(&item[K, V]{key: key, known: known}, c.limit)
 }
 
-// Doubt drops a key for a while, since the outcome of a change is unknown.
-func (c *Cache[K, V]) Doubt(key K) {
+// Invalidate drops a key for a while, since the outcome of a change is unknown.
+func (c *Cache[K, V]) Invalidate(key K) {
 	if c == nil {
 		return
 	}
@@ -130,7 +130,7 @@ func (c *Cache[K, V]) Doubt(key K) {
 		it = &item[K, V]{key: key}
 		s.insert(it, c.limit)
 	}
-	it.doubt = time.Now().Add(DoubtTime)
+	it.uncertain = time.Now().Add(UncertainTime)
 }
 
 // Forget drops a key with a cached state that turned out to be wrong.
@@ -141,7 +141,7 @@ func (c *Cache[K, V]) Forget(key K) {
 	s := c.shard(key)
 	s.Lock()
 	defer s.Unlock()
-	if it := s.items[key]; it != nil && it.doubt.IsZero() {
+	if it := s.items[key]; it != nil && it.uncertain.IsZero() {
 		s.drop(it)
 	}
 }
@@ -155,7 +155,7 @@ func (c *Cache[K, V]) ForgetAll() {
 		s := &c.shards[i]
 		s.Lock()
 		for _, it := range s.items {
-			if it.doubt.IsZero() {
+			if it.uncertain.IsZero() {
 				s.drop(it)
 			}
 		}

@@ -1,4 +1,4 @@
-package settle_test
+package retry_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"forebay/bbd/settle"
+	"forebay/bbd/retry"
 	"forebay/internal/bb"
 )
 
@@ -28,7 +28,7 @@ func TestUpdate(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var calls []bool
-			e, err := settle.Update(t.Context(), func(uncertain bool) (bb.Entry, error) {
+			e, err := retry.Update(t.Context(), func(uncertain bool) (bb.Entry, error) {
 				calls = append(calls, uncertain)
 				return bb.Entry{Size: int64(len(calls))}, c.answers[len(calls)-1]
 			})
@@ -39,7 +39,7 @@ func TestUpdate(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := settle.Update(ctx, func(bool) (bb.Entry, error) { return bb.Entry{}, unknown }); !errors.Is(err, bb.ErrUnknownOutcome) {
+	if _, err := retry.Update(ctx, func(bool) (bb.Entry, error) { return bb.Entry{}, unknown }); !errors.Is(err, bb.ErrUnknownOutcome) {
 		t.Errorf("at the end: %v", err)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"forebay/meta/namespace"
 )
 
-// settle carries a decision out. It returns the entry that the file has now, if it was
+// apply carries a decision out. It returns the entry that the file has now, if it was
 // made.
-func (b *Buffer) settle(ctx context.Context, inv *fate.Inventory, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) (*bb.Entry, error) {
+func (b *Buffer) apply(ctx context.Context, inv *fate.Inventory, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) (*bb.Entry, error) {
 	left := func(reason string) (*bb.Entry, error) {
 		u := fate.Unexplained{File: h.File, Generation: h.Newest, Bytes: h.Resident, Reason: reason}
 		if h.Identity != nil {

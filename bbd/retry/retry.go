@@ -1,6 +1,6 @@
-// Package settle repeats a change of an entry whose answer was lost until its outcome is known. It must never
+// Package retry repeats a change of an entry whose answer was lost until its outcome is known. It must never
 // depend on the change.
-package settle
+package retry
 
 import (
 	"context"

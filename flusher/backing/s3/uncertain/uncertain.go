@@ -1,7 +1,7 @@
-// Package doubt watches the names of a store under which a request may still be carried out although its answer
+// Package uncertain watches the names of a store under which a request may still be carried out although its answer
 // was lost. It decides the meaning of a check of such a name. The check is its user's: it must never send a
 // request, nor depend on a protocol.
-package doubt
+package uncertain
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 // maxNames bounds the names that are watched. Beyond it, the oldest is dropped.
 const maxNames = 1000
 
-// Doubt is a name's state.
-type Doubt struct {
+// Name is the state of an uncertain name.
+type Name struct {
 	until time.Time
 	Puts  []Content // the possible contents then
 	// The state confirmed since: that the name is gone, or its content. Without either, nothing was
@@ -35,7 +35,7 @@ func (c Content) is(o *backing.Object) bool {
 	return o.Size == c.Size && (!o.HasChecksum || o.Checksum == c.Sum)
 }
 
-// Finding is the meaning of a check of a name in doubt.
+// Finding is the meaning of a check of an uncertain name.
 type Finding uint8
 
 // The findings.
@@ -46,7 +46,7 @@ const (
 )
 
 // Find interprets an object, nil if there is none.
-func (d *Doubt) Find(o *backing.Object) Finding {
+func (d *Name) Find(o *backing.Object) Finding {
 	late := false
 	for _, c := range d.Puts {
 		late = late || o != nil && c.is(o)
@@ -62,7 +62,7 @@ func (d *Doubt) Find(o *backing.Object) Finding {
 
 // Confirmed reports whether anything was confirmed of the name since the request. Without that,
 // there is nothing to compare with.
-func (d *Doubt) Confirmed() bool { return d.Gone || d.ETag != "" }
+func (d *Name) Confirmed() bool { return d.Gone || d.ETag != "" }
 
 // Options configures a watch.
 type Options struct {
@@ -71,11 +71,11 @@ type Options struct {
 	Longest  time.Duration // the longest, to which pauses are doubled
 	// Look compares a name with its expected content. It is called by one goroutine, without a
 	// lock, and has to end soon after its context.
-	Look   func(ctx context.Context, name string, one *Doubt) error
+	Look   func(ctx context.Context, name string, one *Name) error
 	Logger *slog.Logger
 }
 
-// Watch is a set of names in doubt, and a goroutine that checks them while there are any. It
+// Watch is a set of uncertain names, and a goroutine that checks them while there are any. It
 // may be used concurrently.
 type Watch struct {
 	o    Options
@@ -84,13 +84,13 @@ type Watch struct {
 	wg   sync.WaitGroup
 
 	mu      sync.Mutex
-	names   map[string]*Doubt
+	names   map[string]*Name
 	running bool // the goroutine
 }
 
 // New returns a watch of no names.
 func New(o Options) *Watch {
-	w := &Watch{o: o, names: map[string]*Doubt{}}
+	w := &Watch{o: o, names: map[string]*Name{}}
 	w.life, w.end = context.WithCancel(context.Background())
 	return w
 }
@@ -114,7 +114,7 @@ func (w *Watch) Note(name string, put *Content) {
 	one := w.names[name]
 	if one == nil {
 		w.forgetOldest()
-		one = &Doubt{}
+		one = &Name{}
 		w.names[name] = one
 	}
 	one.until = time.Now().Add(w.o.Life)
@@ -129,12 +129,12 @@ func (w *Watch) Note(name string, put *Content) {
 
 // Again continues with a name that a late request has changed, until it is put again. It is called
 // by Look.
-func (w *Watch) Again(name string, one *Doubt) {
+func (w *Watch) Again(name string, one *Name) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.names[name] == nil {
 		w.forgetOldest()
-		w.names[name] = &Doubt{until: time.Now().Add(w.o.Life), Puts: one.Puts, Gone: one.Gone, ETag: one.ETag}
+		w.names[name] = &Name{until: time.Now().Add(w.o.Life), Puts: one.Puts, Gone: one.Gone, ETag: one.ETag}
 	}
 }
 
@@ -151,7 +151,7 @@ func (w *Watch) forgetOldest() {
 	delete(w.names, oldest)
 }
 
-// IsLate reports whether an object is one that a request in doubt has put over a confirmed one.
+// IsLate reports whether an object is one that a request of unknown outcome has put over a confirmed one.
 func (w *Watch) IsLate(name string, o *backing.Object) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,7 +181,7 @@ func (w *Watch) ConfirmGone(in func(name string) bool) {
 }
 
 // Stale reports whether something was confirmed of a name since one was handed to Look.
-func (w *Watch) Stale(name string, one *Doubt) bool {
+func (w *Watch) Stale(name string, one *Name) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.names[name]
@@ -210,14 +210,14 @@ func (w *Watch) run() {
 
 // due returns the names to check, and drops those whose requests can no longer be in flight, since
 // this check is their last. Without any it returns nil, and the goroutine has to end.
-func (w *Watch) due() map[string]Doubt {
+func (w *Watch) due() map[string]Name {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.names) == 0 {
 		w.running = false
 		return nil
 	}
-	todo := make(map[string]Doubt, len(w.names))
+	todo := make(map[string]Name, len(w.names))
 	for name, one := range w.names {
 		todo[name] = *one
 		if time.Now().After(one.until) {
