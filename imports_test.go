@@ -80,6 +80,7 @@ var layers = []struct {
 	{"meta/nslog", []string{"meta/nslog/...", "meta/namespace", "meta/stream", "meta/kv", "meta/retry", "internal/..."}},
 	{"meta/txn", []string{"meta/namespace", "meta/kv", "meta/retry", "meta/metapb", "internal/..."}},
 	{"meta/embedded/batches", []string{"internal/bb"}},
+	{"meta/embedded/elections", nil},
 	{"meta/...", []string{"meta/...", "internal/..."}},
 
 	{"flusher/plan", []string{"internal/bb"}},
@@ -234,7 +235,7 @@ var libraries = []struct {
 	by   []string
 }{
 	{"github.com/nats-io/nats.go/...", []string{"meta/conn", "meta/kv/...", "meta/stream", "meta/queue", "meta/leaders", "meta/metatest"}},
-	{"github.com/nats-io/nats-server/v2/...", []string{"meta/embedded"}},
+	{"github.com/nats-io/nats-server/v2/...", []string{"meta/embedded", "meta/embedded/elections"}},
 	{"github.com/hashicorp/memberlist", []string{"meta/gossip"}},
 	{"github.com/minio/minio-go/v7/...", []string{"flusher/backing/s3/..."}},
 	{"github.com/klauspost/compress/...", []string{"flusher/codec"}},
@@ -301,6 +302,7 @@ var unsafeFiles = []string{
 	"flusher/backing/asuser/confine/confine.go",
 	"flusher/backing/asuser/confine/seccomp.go",
 	"flusher/backing/posix/lustre/project.go",
+	"meta/embedded/elections/elections.go", // for go:linkname alone
 	"rdma/ofi/fi/native.go",
 }
 

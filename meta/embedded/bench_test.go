@@ -23,6 +23,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta"
+	"forebay/meta/embedded/elections"
 	"forebay/meta/namespace"
 	"forebay/meta/txn"
 )
@@ -511,6 +512,5 @@ func (s *bench) spread(b *testing.B, m *meta.Meta) {
 	})
 }
 
-// settle is the time between the start of a server and the stop of the next. A follower stands for
-// leader after 4 to 9 seconds without a message of one.
-const settle = 12 * time.Second
+// settle is the time between the start of a server and the stop of the next. It is longer than the election of a leader takes.
+const settle = 2 * elections.Longest

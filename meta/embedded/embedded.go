@@ -1,6 +1,6 @@
 // Package embedded runs a NATS server with JetStream in this process, which holds
-// the namespace when no other server is configured. It is the only importer of
-// nats-server, and must never depend on the content of streams.
+// the namespace when no other server is configured. It and
+// package elections, below it, are the only importers of nats-server. It must never depend on the content of streams.
 package embedded
 
 import (
@@ -28,6 +28,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/clustertls"
 	"forebay/meta/embedded/batches"
+	_ "forebay/meta/embedded/elections" // sets bounds of the server
 )
 
 const (

@@ -22,8 +22,8 @@ import (
 // answer enough. A leader that was cut off, or stopped and continued, continues to answer reads
 // (STREAM.MSG.GET) from its own copy until it detects the loss. nats-server 2.15 checks every 10 s
 // whether messages of a majority came in the last 10 s (raft.go, lostQuorumInterval), while another
-// is elected after 4 to 9 s. And there is no read of a majority: "min last sequence" is an error
-// code that nothing returns yet.
+// is elected within 5 s (package elections), or 9 s by external servers. And there is no read of a
+// majority: "min last sequence" is an error code that nothing returns yet.
 //
 // So a read first puts a barrier, a message without meaning, under a key of the same bucket, and
 // waits until it is acknowledged. Only a leader that a majority follows can do that, and the copies

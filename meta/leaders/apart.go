@@ -10,7 +10,7 @@ import (
 )
 
 // The owner of a namespace's log has it in memory, and the leader of the log's stream orders its appends. If both are
-// on one machine, its death costs the election of a leader first (4 to 9 s), and then the claim of an owner. If they are
+// on one machine, its death costs the election of a leader first (some seconds), and then the claim of an owner. If they are
 // on two, a death costs one of these. So an owner with a server in its process makes that hand the stream over.
 
 const (
