@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -394,6 +396,99 @@ func TestPeerRestarts(t *testing.T) {
 		holds(t, name(hosts[0], i), text(i, int(rounds.Load())))
 	}
 	t.Logf("%d rounds", rounds.Load())
+}
+
+// requests returns how many requests of the kernel a mount has not answered.
+func (m *mounted) requests(t *testing.T) func() int {
+	t.Helper()
+	var st unix.Stat_t
+	check(t, unix.Stat(m.dir, &st))
+	control := t.TempDir()
+	check(t, unix.Mount("fusectl", control, "fusectl", 0, ""))
+	t.Cleanup(func() { check(t, unix.Unmount(control, unix.MNT_DETACH)) })
+	name := filepath.Join(control, fmt.Sprint(unix.Minor(st.Dev)), "waiting")
+	return func() int {
+		text, err := os.ReadFile(name)
+		check(t, err)
+		n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		check(t, err)
+		return n
+	}
+}
+
+// TestPeerAway: while a host's daemon is away that programs of another host wait for, names elsewhere are looked up and
+// listed. A file that is open there is not empty here: its size is waited for.
+func TestPeerAway(t *testing.T) {
+	hosts := newMountsOf(t, 2, admin.BufferSpec{Name: "b", Mode: 0o777}) // without a store that could answer in its place
+	here, there := hosts[0], hosts[1] // the first has the namespace's server
+	for _, dir := range []string{"a", "d", "d/from", "open", "x"} {
+		check(t, os.Mkdir(there.at(dir), 0o777))
+	}
+	write(t, there.at("a/from"), "text")
+	f, err := there.b.Create(t.Context(), "open/f")
+	check(t, err)
+	defer f.Abort()
+	_, err = f.Write([]byte("some text"))
+	check(t, err)
+	check(t, f.Sync())
+	for i := range 10 {
+		check(t, here.b.WriteFile(t.Context(), fmt.Sprint("x/", i), []byte("text"), 0o666))
+	}
+	for _, dir := range []string{"a", "d", "d/from", "open", "x"} {
+		_, err := os.Stat(here.at(dir))
+		check(t, err)
+	}
+	requests := here.requests(t)
+
+	there.Kill()
+	back := sync.OnceFunc(there.Start)
+	defer back() // programs wait for it for good
+	var all sync.WaitGroup
+	begin := func(what string, do func() error) {
+		before := requests()
+		all.Go(func() {
+			if err := do(); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+		waitFor(t, what+" waits", func() bool { return requests() > before })
+	}
+	begin("the rename of a file", func() error { return os.Rename(here.at("a/from"), here.at("a/to")) })
+	begin("the rename of a directory", func() error { return os.Rename(here.at("d/from"), here.at("d/to")) })
+	begin("the size of a file that is open", func() error {
+		st, err := os.Stat(here.at("open/f"))
+		if err == nil && st.Size() != int64(len("some text")) {
+			err = fmt.Errorf("it is %d", st.Size())
+		}
+		return err
+	})
+	elsewhere := make(chan error, 1)
+	go func() {
+		var failed error
+		for i := range 10 {
+			_, err := os.Stat(here.at(fmt.Sprint("x/", i)))
+			failed = cmp.Or(failed, err)
+		}
+		names, err := os.ReadDir(here.at("open"))
+		if err == nil && len(names) != 1 {
+			err = fmt.Errorf("%d names are listed", len(names))
+		}
+		elsewhere <- cmp.Or(failed, err)
+	}()
+	select {
+	case err := <-elsewhere:
+		if err != nil {
+			t.Errorf("names elsewhere: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("names elsewhere wait, too")
+	}
+	back()
+	all.Wait()
+	holds(t, here.at("a/to"), "text")
+	if _, err := os.Stat(here.at("d/to")); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestCoherent: on coherent mounts, a read on any host finds each write that has returned on another one, and sizes, while

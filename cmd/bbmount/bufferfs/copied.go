@@ -73,15 +73,11 @@ func (c *copied) open(ctx context.Context, o client.OpenOptions) (file *opened.F
 
 func (c *copied) openNow(ctx context.Context, o client.OpenOptions) (*opened.File, client.Entry, error) {
 	f := c.n.fsys
-	unshare, err := f.share(ctx)
+	p, unshare, err := f.share(ctx, c.n, "")
 	if err != nil {
 		return nil, client.Entry{}, err
 	}
 	defer unshare()
-	p, err := f.pathOf(c.n)
-	if err != nil {
-		return nil, client.Entry{}, err
-	}
 	file, err := opened.Open(f.ctx, ctx, f.b, p, o)
 	if client.KindOf(err) == client.ErrNotFound {
 		err = syscall.ESTALE // another client has removed it

@@ -88,14 +88,10 @@ func (d *directory) list(ctx context.Context, i int) error {
 	if i > 0 {
 		after = d.names[i-1]
 	}
-	unshare, err := f.share(ctx)
-	if err != nil {
-		return err
-	}
-	defer unshare()
-	p, err := f.pathOf(d.n)
-	d.since, d.seen = f.changes.Load(), f.kept.At(p)
+	p, unshare, err := f.share(ctx, d.n, "")
 	if err == nil {
+		defer unshare()
+		d.since, d.seen = f.changes.Load(), f.kept.At(p)
 		d.page, d.more, err = f.b.List(ctx, p, after, 0)
 	}
 	if errors.Is(err, syscall.ESTALE) || client.KindOf(err) == client.ErrNotFound {
@@ -129,6 +125,9 @@ func (d *directory) Lookup(ctx context.Context, name string, out *fuse.EntryOut)
 	before := d.n.childNode(name).unsaved() // checked first, since its commit counts as changes
 	if d.last == nil || d.last.Name != name || d.n.fsys.changes.Load() != d.since {
 		return d.n.Lookup(ctx, name, out)
+	}
+	if of := d.last.Holders; d.last.State == client.StateOpen && before == nil && len(of) > 0 && of[0] != d.n.fsys.c.Server().Node {
+		return nil, syscall.EAGAIN // only its owner has its size, which a listing does not wait for: the kernel looks it up when it needs it
 	}
 	at := attrcache.Seen{Path: path.Join(d.seen.Path, name), Mark: d.seen.Mark}
 	return d.n.found(ctx, d.last, at, before, out), fusefs.OK

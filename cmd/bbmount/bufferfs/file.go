@@ -271,15 +271,11 @@ func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out 
 
 func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.FileMode, caller fuse.Owner, out *fuse.EntryOut) (*fusefs.Inode, *handle, error) {
 	f := n.fsys
-	unshare, err := f.share(ctx)
+	p, unshare, err := f.share(ctx, n, name)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer unshare()
-	p, err := f.childPath(n, name)
-	if err != nil {
-		return nil, nil, err
-	}
 	at := f.kept.At(p)
 	w, err := f.make(ctx, p, mode)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 
 	fusefs "github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sync/semaphore"
 
 	"forebay/client"
 	"forebay/cmd/bbmount/attrcache"
@@ -20,6 +19,7 @@ import (
 	"forebay/cmd/bbmount/kernel"
 	"forebay/cmd/bbmount/names"
 	"forebay/cmd/bbmount/passthrough"
+	"forebay/cmd/bbmount/pathlock"
 	"forebay/cmd/bbmount/peers"
 	"forebay/cmd/bbmount/request"
 	"forebay/internal/bb"
@@ -27,7 +27,7 @@ import (
 
 // FS is one mounted buffer. The kernel's requests come to its nodes, concurrently.
 //
-// The daemon addresses files by path. So the kernel's names are kept, and a directory's rename excludes users of paths (names).
+// The daemon addresses files by path. So the kernel's names are kept, and a directory's rename excludes users of paths below it (names).
 //
 // Lock order: node.use → names → mu.
 type FS struct {
@@ -37,8 +37,8 @@ type FS struct {
 	ctx  context.Context // of all open files; it ends with the mount
 	self fuse.Owner      // this process's user for the daemon
 
-	changes atomic.Int64        // of files, counted, since entries that were listed before may be old
-	names   *semaphore.Weighted // 1 by users of a path, allNames by renames of a directory
+	changes atomic.Int64  // of files, counted, since entries that were listed before may be old
+	names   pathlock.Lock // used by requests, moved by renames of a directory
 	kept    *attrcache.Cache
 	sharing kernel.Sharing
 	retries kernel.Retries
@@ -54,15 +54,13 @@ type FS struct {
 	}
 }
 
-const allNames = 1 << 30
-
 // New returns a buffer as a file system until ctx ends. Its programs may read by passthrough, unless passes is nil.
 func New(ctx context.Context, c *client.Client, buffer string, passes *passthrough.Ends, patience *peers.Patience, sharing kernel.Sharing, log *slog.Logger) *FS {
 	info := c.Server()
 	f := &FS{
 		c: c, b: c.Buffer(buffer), log: log, ctx: ctx,
-		self:  fuse.Owner{Uid: info.UID, Gid: info.GID},
-		names: semaphore.NewWeighted(allNames), kept: attrcache.New(), passes: passes, peers: patience, sharing: sharing,
+		self: fuse.Owner{Uid: info.UID, Gid: info.GID},
+		kept: attrcache.New(), passes: passes, peers: patience, sharing: sharing,
 		settled: names.Changes{Client: c, Buffer: c.Buffer(buffer), Settle: patience.Settle},
 	}
 	f.mu.files, f.mu.open = map[bb.FileID]*node{}, map[*node]struct{}{}
@@ -73,12 +71,14 @@ func New(ctx context.Context, c *client.Client, buffer string, passes *passthrou
 // Root returns the directory that is mounted.
 func (f *FS) Root() fusefs.InodeEmbedder { return f.root }
 
-// share keeps directories from being renamed until the returned function is called.
-func (f *FS) share(ctx context.Context) (func(), error) {
-	if err := f.names.Acquire(ctx, 1); err != nil {
-		return nil, bb.Cancelled
-	}
-	return func() { f.names.Release(1) }, nil
+// share returns the path of a name in a directory, or of a node itself (""), which directories above it keep until unshare
+// is called.
+func (f *FS) share(ctx context.Context, n *node, name string) (p string, unshare func(), err error) {
+	unshare, err = f.names.Use(ctx, func() (_ []string, err error) {
+		p, err = f.childPath(n, name)
+		return []string{p}, err
+	})
+	return p, unshare, err
 }
 
 // pathOf returns a node's path in the buffer. The caller shares the names.

@@ -68,5 +68,10 @@ func (n *node) closed(at attrcache.Seen, u *unsaved) {
 
 // Changes passes changes of others on to the kernel until ctx ends.
 func (f *FS) Changes(ctx context.Context, watch attrcache.Watch) {
-	f.kept.Run(ctx, watch, &kernel.Tree{Root: f.root.EmbeddedInode(), Stat: f.b.Stat})
+	stat := func(ctx context.Context, p string) (client.Entry, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Second) // other changes wait, and a name that is dropped in vain is looked up again
+		defer cancel()
+		return f.b.Stat(ctx, p)
+	}
+	f.kept.Run(ctx, watch, &kernel.Tree{Root: f.root.EmbeddedInode(), Stat: stat})
 }

@@ -133,17 +133,22 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fu
 	return inode, n.fsys.errno(err)
 }
 
-func (n *node) lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fusefs.Inode, error) {
+// lookup looks a name up. While another node's daemon is waited for, names may change.
+func (n *node) lookup(ctx context.Context, name string, out *fuse.EntryOut) (inode *fusefs.Inode, err error) {
+	err = n.fsys.peers.Until(ctx, func() (err error) {
+		inode, err = n.lookupNow(ctx, name, out)
+		return err
+	})
+	return inode, err
+}
+
+func (n *node) lookupNow(ctx context.Context, name string, out *fuse.EntryOut) (*fusefs.Inode, error) {
 	f := n.fsys
-	unshare, err := f.share(ctx)
+	p, unshare, err := f.share(ctx, n, name)
 	if err != nil {
 		return nil, err
 	}
 	defer unshare()
-	p, err := f.childPath(n, name)
-	if err != nil {
-		return nil, err
-	}
 	before, at := n.childNode(name).unsaved(), f.kept.At(p)
 	e, _, ok := f.kept.Get(p)
 	if !ok || !e.IsDir() {
@@ -199,21 +204,26 @@ func (n *node) Getattr(ctx context.Context, _ fusefs.FileHandle, out *fuse.AttrO
 	return fusefs.OK
 }
 
-// stat returns the entry of a node. If it has no name any more, that is the last known one.
-func (n *node) stat(ctx context.Context) (client.Entry, error) {
+// stat returns the entry of a node. If it has no name any more, that is the last known one. While another node's daemon is
+// waited for, names may change.
+func (n *node) stat(ctx context.Context) (e client.Entry, err error) {
+	err = n.fsys.peers.Until(ctx, func() (err error) {
+		e, err = n.statNow(ctx)
+		return err
+	})
+	return e, err
+}
+
+func (n *node) statNow(ctx context.Context) (client.Entry, error) {
 	f := n.fsys
 	if n.isUnlinked() {
 		return n.lastEntry(), nil
 	}
-	unshare, err := f.share(ctx)
+	p, unshare, err := f.share(ctx, n, "")
 	if err != nil {
 		return client.Entry{}, err
 	}
 	defer unshare()
-	p, err := f.pathOf(n)
-	if err != nil {
-		return client.Entry{}, err
-	}
 	e, err := f.b.Stat(ctx, p)
 	if client.KindOf(err) == client.ErrNotFound || err == nil && (e.File != n.id || e.IsDir() != n.IsDir()) {
 		return e, syscall.ESTALE // the name is nobody's or another file's by now, so the kernel looks it up again
@@ -229,16 +239,12 @@ func (n *node) named(ctx context.Context, do func(ctx context.Context, p string)
 	}
 	ctx, done := f.request(ctx)
 	defer done()
-	unshare, err := f.share(ctx)
+	p, unshare, err := f.share(ctx, n, "")
 	if err != nil {
 		return f.errno(err)
 	}
 	defer unshare()
-	p, err := f.pathOf(n)
-	if err == nil {
-		err = do(ctx, p)
-	}
-	return f.errno(err)
+	return f.errno(do(ctx, p))
 }
 
 func (n *node) isUnlinked() bool {
@@ -293,15 +299,11 @@ func (n *node) setAttr(ctx context.Context, a client.Attr) (client.Entry, error)
 			return client.Entry{}, err
 		}
 	}
-	unshare, err := n.fsys.share(ctx)
+	p, unshare, err := n.fsys.share(ctx, n, "")
 	if err != nil {
 		return client.Entry{}, err
 	}
 	defer unshare()
-	p, err := n.fsys.pathOf(n)
-	if err != nil {
-		return client.Entry{}, err
-	}
 	n.made.Set(nil)
 	return n.fsys.setAttr(ctx, p, a)
 }
@@ -365,15 +367,11 @@ func (n *node) Rmdir(ctx context.Context, name string) syscall.Errno { return n.
 func (n *node) remove(ctx context.Context, name string) error {
 	f, victim := n.fsys, n.childNode(name)
 	return victim.replaced(ctx, func() error {
-		unshare, err := f.share(ctx)
+		p, unshare, err := f.share(ctx, n, name)
 		if err != nil {
 			return err
 		}
 		defer unshare()
-		p, err := f.childPath(n, name)
-		if err != nil {
-			return err
-		}
 		defer f.kept.Drop(p)
 		return f.settled.Remove(ctx, p)
 	})
@@ -416,7 +414,7 @@ func (m *move) run(ctx context.Context) error {
 	}
 	return source.quiet(ctx, func() error {
 		return victim.replaced(ctx, func() error {
-			unshare, err := m.from.fsys.share(ctx)
+			unshare, err := m.from.fsys.names.Use(ctx, m.paths)
 			if err != nil {
 				return err
 			}
@@ -463,13 +461,24 @@ func (n *node) still(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// alone is carryOut while nothing uses a path. Open files below directories are found under the new paths afterwards.
+// paths returns the old path and the new one.
+func (m *move) paths() ([]string, error) {
+	from, err := m.from.fsys.childPath(m.from, m.name)
+	if err != nil {
+		return nil, err
+	}
+	to, err := m.from.fsys.childPath(m.to, m.newName)
+	return []string{from, to}, err
+}
+
+// alone is carryOut while nothing uses a path at or below the two. Open files below directories are found under the new paths afterwards.
 func (m *move) alone(ctx context.Context, source, other *node) error {
 	f := m.from.fsys
-	if err := f.names.Acquire(ctx, allNames); err != nil {
-		return bb.Cancelled
+	done, err := f.names.Move(ctx, m.paths)
+	if err != nil {
+		return err
 	}
-	defer f.names.Release(allNames)
+	defer done()
 	if err := m.carryOut(ctx, source, other); err != nil {
 		return err
 	}
@@ -483,18 +492,14 @@ func (m *move) alone(ctx context.Context, source, other *node) error {
 // exchanged, or an empty directory that is replaced, or nil.
 func (m *move) carryOut(ctx context.Context, source, other *node) error {
 	f := m.from.fsys
-	from, err := f.childPath(m.from, m.name)
-	if err != nil {
-		return err
-	}
-	to, err := f.childPath(m.to, m.newName)
+	p, err := m.paths()
 	if err != nil {
 		return err
 	}
 	if m.exchange {
-		err = f.settled.Exchange(ctx, from, to)
+		err = f.settled.Exchange(ctx, p[0], p[1])
 	} else {
-		err = f.settled.Rename(ctx, from, to, names.Moved{File: source.id, NoReplace: m.noReplace})
+		err = f.settled.Rename(ctx, p[0], p[1], names.Moved{File: source.id, NoReplace: m.noReplace})
 	}
 	f.kept.Clear()
 	if err != nil {

@@ -69,15 +69,11 @@ func (n *node) empty(ctx context.Context, name string, mode fs.FileMode, caller 
 // equals the wanted one.
 func (n *node) special(ctx context.Context, name string, caller fuse.Owner, out *fuse.EntryOut, do func(p string) error, same func(*client.Entry) bool) (*fusefs.Inode, error) {
 	f := n.fsys
-	unshare, err := f.share(ctx)
+	p, unshare, err := f.share(ctx, n, name)
 	if err != nil {
 		return nil, err
 	}
 	defer unshare()
-	p, err := f.childPath(n, name)
-	if err != nil {
-		return nil, err
-	}
 	err = f.settled.Make(ctx, p, func() error { return do(p) }, same)
 	if err == nil {
 		err = f.give(ctx, p, caller, nil)

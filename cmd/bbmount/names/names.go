@@ -68,10 +68,24 @@ type Moved struct {
 	NoReplace bool
 }
 
-// isAt reports whether a path leads to it: to the same file, or to any directory.
-func (m *Moved) isAt(ctx context.Context, b *client.Buffer, p string) bool {
+// isAt reports whether a path leads to it: to the same file, or to any directory. Its error is that of a daemon without
+// which that is not known.
+func (m *Moved) isAt(ctx context.Context, b *client.Buffer, p string) (bool, error) {
 	e, err := b.Stat(ctx, p)
-	return err == nil && e.IsDir() == (m.File == 0) && e.File == m.File
+	if client.KindOf(err) == client.ErrUnavailable {
+		return false, err
+	}
+	return err == nil && e.IsDir() == (m.File == 0) && e.File == m.File, nil
+}
+
+// isDone reports whether it has left one path for another.
+func (m *Moved) isDone(ctx context.Context, b *client.Buffer, from, to string) (bool, error) {
+	there, err := m.isAt(ctx, b, to)
+	if err != nil || !there {
+		return false, err
+	}
+	here, err := m.isAt(ctx, b, from)
+	return !here, err
 }
 
 // Rename renames a file or directory.
@@ -81,8 +95,10 @@ func (c *Changes) Rename(ctx context.Context, from, to string, m Moved) error {
 		rename = c.Buffer.RenameNoReplace
 	}
 	return c.Settle(ctx, func(repeated bool) error {
-		if repeated && m.isAt(ctx, c.Buffer, to) && !m.isAt(ctx, c.Buffer, from) {
-			return nil
+		if repeated {
+			if done, err := m.isDone(ctx, c.Buffer, from, to); done || err != nil {
+				return err
+			}
 		}
 		return rename(ctx, from, to)
 	})
@@ -92,14 +108,17 @@ func (c *Changes) Rename(ctx context.Context, from, to string, m Moved) error {
 func (c *Changes) Exchange(ctx context.Context, from, to string) error {
 	for pause := time.Millisecond; ; pause *= 2 {
 		var pair [2]client.Entry
-		for i, p := range []string{from, to} {
-			var err error
-			if pair[i], err = c.Buffer.Stat(ctx, p); err != nil {
-				return err
+		err := c.Settle(ctx, func(bool) (err error) {
+			if pair[0], err = c.Buffer.Stat(ctx, from); err == nil {
+				pair[1], err = c.Buffer.Stat(ctx, to)
 			}
+			return err
+		})
+		if err != nil {
+			return err
 		}
 		again := false
-		err := c.Settle(ctx, func(repeated bool) error {
+		err = c.Settle(ctx, func(repeated bool) error {
 			again = repeated
 			return c.Buffer.ExchangeEntries(ctx, &pair[0], &pair[1]) // once, however often it is sent
 		})
