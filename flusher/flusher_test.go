@@ -892,6 +892,37 @@ func TestDue(t *testing.T) {
 	})
 }
 
+// TestLargeBesideBurst: a large file is flushed when it was left alone for long enough, though small files of a burst, which
+// wait for its end, are older than it.
+func TestLargeBesideBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, store := newWorld(t), memStore()
+		f := w.start(store, func(o *Options) { o.Idle, o.Workers, o.SmallPerWorker = time.Second, 2, 4 })
+		defer f.Close()
+		small := func(from, to int) {
+			for i := from; i < to; i++ {
+				w.write(fmt.Sprint("small", i), "x")
+			}
+		}
+		small(0, 1000)
+		time.Sleep(time.Millisecond)
+		w.write("large", strings.Repeat("x", 100<<10))
+		for i := range 30 { // the burst goes on
+			time.Sleep(100 * time.Millisecond)
+			small(1000+20*i, 1020+20*i)
+		}
+		synctest.Wait()
+		if got := store.Contents(); len(got) != 1 || len(got["large"]) != 100<<10 {
+			t.Errorf("%d files were flushed, of the large one %d bytes", len(got), len(got["large"]))
+		}
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if got := store.Contents(); len(got) != 1601 {
+			t.Errorf("after the burst, %d files are flushed", len(got))
+		}
+	})
+}
+
 // TestClockAhead: a file with a time of writing that is, by another clock, an hour ahead is flushed
 // in time.
 func TestClockAhead(t *testing.T) {

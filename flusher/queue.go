@@ -83,9 +83,9 @@ type queue struct {
 // indexes find the entries of a queue, by their state and in an order.
 type indexes struct {
 	entries map[bb.FileID]*entry
-	ready   [2]*btree.BTreeG[*entry] // by age; [1]: those with a waiter
-	waiting *btree.BTreeG[*entry]    // by notBefore
-	held    *btree.BTreeG[*entry]    // by path: a rename releases the entries below it
+	ready   [plan.Rows]*btree.BTreeG[*entry] // by age, by plan.Item.Row
+	waiting *btree.BTreeG[*entry]            // by notBefore
+	held    *btree.BTreeG[*entry]            // by path: a rename releases the entries below it
 	parked  map[*entry]struct{}
 	running map[*attempt]struct{}
 	suspect map[*entry]struct{}
@@ -101,14 +101,12 @@ func newQueue(f *Flusher, buffer string) *queue {
 	q.ctx, q.cancel = context.WithCancel(f.ctx)
 	options := btree.Options{NoLocks: true} // the Flusher's mu locks it
 	byAge := func(a, b *entry) bool { return plan.Older(a.plan(q), b.plan(q)) < 0 }
-	q.ready[0], q.ready[1] = btree.NewBTreeGOptions(byAge, options), btree.NewBTreeGOptions(byAge, options)
+	for i := range q.ready {
+		q.ready[i] = btree.NewBTreeGOptions(byAge, options)
+	}
 	q.byAge = btree.NewBTreeGOptions(byAge, options)
-	q.waiting = btree.NewBTreeGOptions(func(a, b *entry) bool {
-		return cmp.Or(a.notBefore.Compare(b.notBefore), cmp.Compare(a.id, b.id)) < 0
-	}, options)
-	q.held = btree.NewBTreeGOptions(func(a, b *entry) bool {
-		return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(a.id, b.id)) < 0
-	}, options)
+	q.waiting = btree.NewBTreeGOptions(func(a, b *entry) bool { return cmp.Or(a.notBefore.Compare(b.notBefore), cmp.Compare(a.id, b.id)) < 0 }, options)
+	q.held = btree.NewBTreeGOptions(func(a, b *entry) bool { return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(a.id, b.id)) < 0 }, options)
 	return q
 }
 
@@ -124,8 +122,9 @@ func (e *entry) plan(q *queue) plan.Item {
 func (q *queue) move(e *entry, to state) {
 	switch e.state {
 	case stateReady:
-		q.ready[0].Delete(e)
-		q.ready[1].Delete(e)
+		for _, ready := range q.ready {
+			ready.Delete(e)
+		}
 	case stateWaiting:
 		q.waiting.Delete(e)
 	case stateHeld:
@@ -151,7 +150,7 @@ func (q *queue) move(e *entry, to state) {
 	}
 	switch to {
 	case stateReady:
-		q.ready[index(e.urgent)].Set(e)
+		q.ready[e.plan(q).Row(q.f.opts.Small)].Set(e)
 	case stateWaiting:
 		q.waiting.Set(e)
 	case stateHeld:

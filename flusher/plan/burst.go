@@ -58,3 +58,18 @@ func (l *Limits) rested(it *Item, burst bool, now time.Time) (idle, again time.T
 	idle = it.ClosedAt.Add(burstIdles * l.Idle)
 	return idle, Soonest(idle, now.Add(l.Idle))
 }
+
+// Rows is how many rows of an item there are.
+const Rows = 3
+
+// Row is the row of a buffer's items that one stands in, by its age. A decision looks at the oldest of each row. So items that
+// wait for the end of a burst hide neither large ones nor those that a call waits for. Small is that of Limits.
+func (it Item) Row(small int64) int {
+	switch {
+	case it.Urgent:
+		return 1
+	case it.Size > small:
+		return 2
+	}
+	return 0
+}
