@@ -243,6 +243,27 @@ func TestKilledProgram(t *testing.T) {
 	holds(t, filepath.Join(m.dir, "f"), "f")
 }
 
+// TestReaderCloses closes a file that was open for reading while the mount stands still. There is nothing to wait for.
+func TestReaderCloses(t *testing.T) {
+	t.Parallel()
+	m := newBuffer(t)
+	mount := m.mount(t)
+	path := filepath.Join(m.dir, "f")
+	write(t, path, "f")
+	r := open(t, path, os.O_RDONLY)
+	check(t, mount.Signal(syscall.SIGSTOP))
+	defer mount.Signal(syscall.SIGCONT)
+	waitFor(t, "the mount stands still", func() bool { return stopped(mount.Pid) })
+	closed := make(chan error, 1)
+	go func() { closed <- r.Close() }()
+	select {
+	case err := <-closed:
+		check(t, err)
+	case <-time.After(patience):
+		t.Error("it waits for the mount")
+	}
+}
+
 // stopped reports whether all threads of a process have stopped.
 func stopped(pid int) bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))

@@ -174,7 +174,11 @@ func (n *node) Open(ctx context.Context, flags uint32) (h fusefs.FileHandle, how
 		h, how, err = n.open(ctx, flags, second)
 		return err
 	})
-	return h, f.sharing.How(how), f.errno(f.retries.Failed(thread, p, err))
+	how = f.sharing.How(how)
+	if !writes(flags) {
+		how |= fuse.FOPEN_NOFLUSH // there is nothing to commit when it is closed
+	}
+	return h, how, f.errno(f.retries.Failed(thread, p, err))
 }
 
 // open requests the file's state from the daemon. An opener reads the content of earlier closes,

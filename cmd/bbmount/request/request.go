@@ -5,6 +5,7 @@ package request
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -22,16 +23,24 @@ func Context(base, ctx context.Context) (context.Context, func()) {
 	if !ok {
 		return inner, cancel
 	}
-	pid := caller.Pid
-	stop := context.AfterFunc(ctx, func() { // the kernel interrupts a request once, despite further signals
-		killed.Await(inner, pid)
-		cancel()
+	pid, interrupted := caller.Pid, ctx.Done()
+	// Most requests are answered sooner than a goroutine that waits for their interruption could begin.
+	late := time.AfterFunc(attentive, func() {
+		select {
+		case <-interrupted: // the kernel interrupts a request once, despite further signals
+			killed.Await(inner, pid)
+			cancel()
+		case <-inner.Done():
+		}
 	})
 	return inner, func() {
-		stop()
+		late.Stop()
 		cancel()
 	}
 }
+
+// attentive is how long a request takes at least, until an interruption of it counts.
+const attentive = 10 * time.Millisecond
 
 // Settle carries out a change of names until its outcome is known. When the connection to the
 // daemon breaks, do is called again with repeated set. The change may have been carried out by
