@@ -160,7 +160,7 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d.cfg.Meta.Health = d.health
 	d.cfg.Meta.Revision = func(of *bb.Buffer) uint64 { return reassert.NewestRevision(d.store, of) }
 	if d.cfg.Members != nil { // others may have made buffers with a log, whichever engine new ones get here
-		d.cfg.Meta.Peers = peers{d}
+		d.cfg.Meta.Peers = &peers{d: d}
 	}
 	d.observe = observe.New(metrics.New(cfg.Version, d.measure))
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))

@@ -2,6 +2,8 @@ package bbd
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -26,17 +28,40 @@ func (d *Daemon) namesCall(ctx context.Context, r *rpc.Request, m *wire.Names) (
 }
 
 // peers are the daemons that share namespaces which are logs. No namespace is opened before the cluster is there.
-type peers struct{ d *Daemon }
+type peers struct {
+	d *Daemon
+
+	mu  sync.Mutex
+	all []meta.Peer // as gossip had them; never changed
+	at  time.Time
+}
+
+// peersFor is for how long a look at gossip serves all namespaces, each of which wants one twice a second.
+const peersFor = 100 * time.Millisecond
 
 // Carry sends a call to a daemon.
-func (p peers) Carry(ctx context.Context, to bb.NodeID, buffer string, call []byte) ([]byte, error) {
+func (p *peers) Carry(ctx context.Context, to bb.NodeID, buffer string, call []byte) ([]byte, error) {
 	var reply wire.NamesReply
 	err := p.d.cluster.Ask(ctx, to, access.Daemon(), wire.Type_TYPE_NAMES, &wire.Names{Buffer: buffer, Call: call}, &reply)
 	return reply.Answer, err
 }
 
-// All returns the daemons that are known.
-func (p peers) All() []meta.Peer {
+// SpeakLogs implements meta.Peers.
+func (p *peers) SpeakLogs() error {
+	return p.d.cluster.AllSupport("namespaces that are logs", wire.VersionNames)
+}
+
+// All returns the daemons that are known. The caller does not change them.
+func (p *peers) All() []meta.Peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.at) >= peersFor {
+		p.all, p.at = p.look(), time.Now()
+	}
+	return p.all
+}
+
+func (p *peers) look() []meta.Peer {
 	members := p.d.cluster.Members()
 	all := make([]meta.Peer, 0, len(members))
 	for i := range members {

@@ -16,6 +16,8 @@ type silent struct{ dead atomic.Bool }
 
 func (s *silent) All() []Peer { return []Peer{{Node: "other", Away: true, Gone: s.dead.Load()}} }
 
+func (*silent) SpeakLogs() error { return nil }
+
 func (s *silent) Carry(context.Context, bb.NodeID, string, []byte) ([]byte, error) {
 	return nil, errors.New("there is no answer")
 }

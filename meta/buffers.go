@@ -1,7 +1,6 @@
 package meta
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,12 +60,16 @@ func (m *Meta) CreateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error)
 	if b.State == "" {
 		b.State = bb.BufferActive
 	}
+	engine, err := m.newEngine(b.Name)
+	if err != nil {
+		return bb.Buffer{}, err
+	}
 	id, err := m.ids.Next(ctx)
 	if err != nil {
 		return bb.Buffer{}, err
 	}
 	key := bufferKey(b.Name)
-	in := keptIn{id, cmp.Or(m.opts.Engine, EngineBuckets)}
+	in := keptIn{id, engine}
 	data, err := sealBuffer(key, &b, in)
 	if err != nil {
 		return bb.Buffer{}, err
@@ -92,6 +95,34 @@ func (m *Meta) CreateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error)
 		return bb.Buffer{}, err
 	}
 	return b, nil
+}
+
+// newEngine returns the engine of a buffer that is to be made.
+func (m *Meta) newEngine(buffer string) (Engine, error) {
+	var lacks error
+	if m.sharesLogs() {
+		lacks = m.opts.Peers.SpeakLogs()
+	}
+	engine, err := chooseEngine(m.opts.Engine, m.opts.servesLogs(), lacks)
+	if lacks != nil && err == nil && engine != m.opts.Engine {
+		m.log.Warn("a new buffer's namespace is kept in a bucket, and stays there: not every daemon serves one that is a log", "buffer", buffer, "err", lacks)
+	}
+	return engine, bb.Wrap("create buffer", buffer, err)
+}
+
+// chooseEngine returns the engine of a new buffer by the setting. Serves is whether this daemon serves logs, and lacks
+// names another one that does not, or is nil.
+func chooseEngine(setting Engine, serves bool, lacks error) (Engine, error) {
+	switch setting {
+	case EngineBuckets:
+		return EngineBuckets, nil
+	case EngineLog:
+		return EngineLog, lacks
+	}
+	if !serves || lacks != nil {
+		return EngineBuckets, nil
+	}
+	return EngineLog, nil
 }
 
 // makeLog makes the log of a buffer that is to be made, if it is to have one. Unmake deletes that again.

@@ -210,7 +210,7 @@ func TestEngines(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	s := startServer(t, t.TempDir())
-	names := map[string]Engine{"a": "", "b": EngineBuckets, "c": EngineLog}
+	names := map[string]Engine{"a": EngineAuto, "b": EngineBuckets, "c": EngineLog}
 	for name, engine := range names {
 		m := connectTo(t, Options{InProcess: s, SoleWriter: true, Engine: engine})
 		namespacetest.Create(t, newBuffer(t, m, name), bb.RootDir, "f")
@@ -243,11 +243,12 @@ func TestEngines(t *testing.T) {
 	several := connectTo(t, Options{InProcess: s})
 	for name, engine := range names {
 		r, err := several.system.Get(ctx, bufferKey(name))
-		if isLog := engine == EngineLog; err != nil || isLog != (r.Data[0] == kv.FormatThird) {
+		isLog := engine != EngineBuckets
+		if err != nil || isLog != (r.Data[0] == kv.FormatThird) {
 			t.Errorf("%s: a record of format %d (%v)", name, r.Data[0], err)
 		}
 		_, err = several.Namespace(ctx, name)
-		if engine == EngineLog {
+		if isLog {
 			wantKind(t, "a log with several writers", err, bb.Unsupported)
 		} else if err != nil {
 			t.Error(err)
@@ -413,6 +414,33 @@ func TestOrphans(t *testing.T) {
 		}
 		if err != nil || !slices.Equal(left, want) {
 			t.Errorf("%s: %v are left (%v), want %v", engine, left, err, want)
+		}
+	}
+}
+
+// TestChooseEngine: a new buffer gets a log only where each daemon serves it, unless the setting names an engine.
+func TestChooseEngine(t *testing.T) {
+	t.Parallel()
+	older := bb.E(bb.Unsupported, "request", "logs", "node n2 is older")
+	for _, c := range []struct {
+		setting Engine
+		serves  bool
+		lacks   error
+		want    Engine
+		refused bool
+	}{
+		{"", true, nil, EngineLog, false},
+		{EngineAuto, true, nil, EngineLog, false},
+		{EngineAuto, true, older, EngineBuckets, false},
+		{EngineAuto, false, nil, EngineBuckets, false},
+		{EngineBuckets, true, nil, EngineBuckets, false},
+		{EngineBuckets, true, older, EngineBuckets, false},
+		{EngineLog, true, nil, EngineLog, false},
+		{EngineLog, true, older, "", true},
+	} {
+		got, err := chooseEngine(c.setting, c.serves, c.lacks)
+		if (err != nil) != c.refused || !c.refused && got != c.want {
+			t.Errorf("%+v: %q, %v", c, got, err)
 		}
 	}
 }

@@ -37,7 +37,7 @@ type Options struct {
 	Replicas   int       // copies of each bucket: 1, 3 or 5; default 1
 	SoleWriter bool      // this Meta alone changes the namespace, so it answers from a write-through cache
 	// Engine is that of the namespaces of buffers which are made from now on. "" means
-	// EngineBuckets. EngineLog needs SoleWriter or Peers.
+	// EngineAuto. EngineLog needs SoleWriter or Peers.
 	Engine Engine
 	// Peers are the daemons that share namespaces that are kept in logs, this one among them, or
 	// nil if there are none. Not with SoleWriter.
@@ -64,17 +64,20 @@ func (o *Options) Validate() error {
 
 func (o *Options) validateEngine() error {
 	switch o.Engine {
-	case "", EngineBuckets:
+	case "", EngineAuto, EngineBuckets:
 		return nil
 	case EngineLog:
-		if o.SoleWriter || o.Peers != nil {
+		if o.servesLogs() {
 			return nil
 		}
 		return bb.E(bb.Unsupported, "namespace engine", string(o.Engine), "a log is served by daemons of a cluster, or by one that stands alone and runs its own NATS server").
 			WithRemedy("set cluster.listen, or set namespace.engine to buckets")
 	}
-	return bb.E(bb.Invalid, "namespace engine", string(o.Engine), "there is no such engine").WithRemedy("use buckets or log")
+	return bb.E(bb.Invalid, "namespace engine", string(o.Engine), "there is no such engine").WithRemedy("use auto, buckets or log")
 }
+
+// servesLogs reports whether this Meta serves namespaces that are logs.
+func (o *Options) servesLogs() bool { return o.SoleWriter || o.Peers != nil }
 
 // connection returns the options of the connection.
 func (o *Options) connection() conn.Options {

@@ -27,8 +27,11 @@ type Peers interface {
 	// answer. A call may arrive several times, late, or never. If an error is of kind Invalid or
 	// Unsupported, the call has not arrived. Any other error does not show whether it has.
 	Carry(ctx context.Context, to bb.NodeID, buffer string, call []byte) (answer []byte, err error)
-	// All returns the known daemons.
+	// All returns the known daemons. The caller does not change them.
 	All() []Peer
+	// SpeakLogs is nil if all that serve can serve a namespace that is a log, or an error of kind
+	// Unsupported that names one which cannot.
+	SpeakLogs() error
 }
 
 // sharesLogs reports whether other daemons use the namespaces that are logs as well.
@@ -243,7 +246,7 @@ const holdFactor = 4
 func (m *Meta) newShared(b bb.Buffer, in keptIn) *space {
 	o := m.logOptions(&b, in)
 	tree := shared.New(m.logOf(b.Name, in), m.ids, carrier{m.opts.Peers, b.Name}, shared.Options{
-		Buffer: b.Name, Node: m.opts.Node, Floor: o.Floor, Remake: o.Remake, Settle: o.Settle, Unreadable: o.Unreadable, Logger: m.log,
+		Buffer: b.Name, Node: m.opts.Node, Floor: o.Floor, Remake: o.Remake, Unanswered: o.Unanswered, Settle: o.Settle, Unreadable: o.Unreadable, Logger: m.log,
 		Log: logPrefix + bucketName(b.Name, in.id), Members: m.opts.Peers.All, Hold: holdFactor * o.Settle,
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -20,8 +20,11 @@ type Engine string
 
 // The engines.
 const (
-	EngineBuckets Engine = "buckets" // a bucket with a key for each name: package namespace
-	EngineLog     Engine = "log"     // a log, and a table in the memory of its one writer: package nslog
+	EngineBuckets Engine = "buckets" // a bucket with a key for each name: package nsbucket
+	EngineLog     Engine = "log"     // a log, and a table in the memory of its owner: package nslog
+	// EngineAuto is in no record. A new buffer gets a log wherever all daemons can serve it, and else a
+	// bucket.
+	EngineAuto Engine = "auto"
 )
 
 // logPrefix begins the names of the streams that are logs.
@@ -165,7 +168,8 @@ func (m *Meta) logOptions(b *bb.Buffer, in keptIn) nslog.Options {
 		return m.opts.Revision(b)
 	}
 	return nslog.Options{
-		Floor: floor, Remake: func(ctx context.Context) error { return m.remake(ctx, b.Name, in) }, Buffer: b.Name, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable, Settle: m.settle(), Reopen: true,
+		Buffer: b.Name, Node: m.opts.Node, Floor: floor, Remake: func(ctx context.Context) error { return m.remake(ctx, b.Name, in) },
+		Unanswered: m.conn.Unavailable, Logger: m.log, Unreadable: m.conn.Unreadable, Settle: m.settle(), Reopen: true,
 	}
 }
 

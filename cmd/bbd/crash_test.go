@@ -265,13 +265,16 @@ func (c *crasher) look(ctx context.Context, b *client.Buffer, all map[string]dur
 	return nil
 }
 
-func TestDaemonKilled(t *testing.T) { daemonKilled(t, crashKillsAsked()) }
+func TestDaemonKilled(t *testing.T) { daemonKilled(t, crashKillsAsked()/2, withBuckets...) }
 
 // TestDaemonKilledWithLog is TestDaemonKilled of a namespace that is a log.
-func TestDaemonKilledWithLog(t *testing.T) { daemonKilled(t, crashKillsAsked()/2, withLog...) }
+func TestDaemonKilledWithLog(t *testing.T) { daemonKilled(t, crashKillsAsked(), withLog...) }
 
-// withLog are the arguments of a daemon whose new buffers have a namespace that is a log.
-var withLog = []string{"--namespace-engine", "log"}
+// withLog and withBuckets are the arguments of a daemon whose new buffers have a namespace of that engine.
+var (
+	withLog     = []string{"--namespace-engine", "log"}
+	withBuckets = []string{"--namespace-engine", "buckets"}
+)
 
 func daemonKilled(t *testing.T, kills int, args ...string) {
 	d := bbdtest.Start(t, append(args, "--memory", crashMemory)...)

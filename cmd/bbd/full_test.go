@@ -79,7 +79,18 @@ func TestChangesOnAFullTmpfs(t *testing.T) {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
 	t.Parallel()
-	d, shm := onSmallTmpfs(t)
+	t.Run("buckets", func(t *testing.T) {
+		t.Parallel()
+		changesOnAFullTmpfs(t, true, withBuckets...)
+	})
+	t.Run("log", func(t *testing.T) {
+		t.Parallel()
+		changesOnAFullTmpfs(t, false, withLog...) // a change of a log is one message
+	})
+}
+
+func changesOnAFullTmpfs(t *testing.T, batches bool, args ...string) {
+	d, shm := onSmallTmpfs(t, args...)
 	if d == nil {
 		return
 	}
@@ -96,7 +107,7 @@ func TestChangesOnAFullTmpfs(t *testing.T) {
 	if _, err := admin.Drain(t.Context(), c, "b", 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	if os.Getenv("FOREBAY_TEST_ENGINE") != "log" { // a change of a log is one message
+	if batches {
 		awaitBatches(t, d, d.Memory)
 	}
 	fill(t, filepath.Join(shm, "another-application"))
@@ -137,7 +148,7 @@ func TestOthersChangesOnAFullTmpfs(t *testing.T) {
 	var daemons []*bbdtest.Daemon
 	for i := range 2 {
 		host := fmt.Sprintf("127.0.0.%d", i+1)
-		d := bbdtest.New(t)
+		d := bbdtest.New(t, withBuckets...)
 		d.Config = fmt.Sprintf(`
 name: n%d
 listen: {tcp: %q, admin: "127.0.0.1:0"}
@@ -197,13 +208,13 @@ func awaitBatches(t *testing.T, server *bbdtest.Daemon, dir string) {
 }
 
 // onSmallTmpfs starts a daemon whose memory is in a tmpfs of 200 MiB. It returns nil where this user may not mount one.
-func onSmallTmpfs(t *testing.T) (d *bbdtest.Daemon, shm string) {
+func onSmallTmpfs(t *testing.T, args ...string) (d *bbdtest.Daemon, shm string) {
 	t.Helper()
 	shm, ok := smallTmpfs(t)
 	if !ok {
 		return nil, ""
 	}
-	d = bbdtest.New(t)
+	d = bbdtest.New(t, args...)
 	d.Config = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\n"
 	d.Memory = filepath.Join(shm, "mem")
 	d.Start()

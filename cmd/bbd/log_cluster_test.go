@@ -70,8 +70,7 @@ func newLogCluster(t testing.TB, size, servers int) *logCluster {
 	}
 	store := t.TempDir() // is removed after the daemons have ended
 	for i := range size {
-		d := bbdtest.New(t)
-		d.ShareLog()
+		d := bbdtest.New(t, withLog...)
 		d.Config = fmt.Sprintf(`
 name: n%d
 listen: {tcp: %q, admin: "127.0.0.1:0"}
@@ -568,8 +567,7 @@ func TestLogOfOneIsJoined(t *testing.T) {
 	}
 	store := t.TempDir() // is removed after the daemons have ended
 	const common = "key_file: %s\nmemory: {size: 128MiB, region_size: 64MiB}\nflush: {dirty_age: 1s}\n"
-	first := bbdtest.New(t)
-	first.ShareLog()
+	first := bbdtest.New(t, withLog...)
 	first.Config = "name: n1\nlisten: {admin: \"127.0.0.1:0\"}\n" + fmt.Sprintf(common, key)
 	first.Start()
 	by := lasting(t, first)

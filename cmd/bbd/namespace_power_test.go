@@ -27,7 +27,7 @@ func TestPowerCutOfNamespace(t *testing.T) {
 	t.Parallel()
 	t.Run("buckets", func(t *testing.T) {
 		t.Parallel()
-		powerCutsOfNamespace(t, seeds(6))
+		powerCutsOfNamespace(t, seeds(6), withBuckets...)
 	})
 	t.Run("log", func(t *testing.T) {
 		t.Parallel()

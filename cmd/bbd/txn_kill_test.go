@@ -204,7 +204,7 @@ func (w *txnWorker) learn(ctx context.Context, b *client.Buffer) error {
 	return nil
 }
 
-func TestDaemonKilledInTransactions(t *testing.T) { daemonKilledInTransactions(t) }
+func TestDaemonKilledInTransactions(t *testing.T) { daemonKilledInTransactions(t, withBuckets...) }
 
 // TestDaemonKilledInTransactionsWithLog is the same of a namespace that is a log.
 func TestDaemonKilledInTransactionsWithLog(t *testing.T) { daemonKilledInTransactions(t, withLog...) }

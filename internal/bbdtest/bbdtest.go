@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -200,14 +199,10 @@ func (d *Daemon) command() (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// several is in the settings of a daemon whose namespace other daemons use as well.
-var several = regexp.MustCompile(`(?i)cluster|[{ _-](url|servers)\b|embedded[-_{: ]+listen`)
-
-// engine is the environment of a daemon that stands alone: FOREBAY_TEST_ENGINE selects how it keeps
-// namespaces.
+// engine is the environment of a daemon of this release: FOREBAY_TEST_ENGINE selects how it keeps namespaces.
 func (d *Daemon) engine() []string {
 	engine := os.Getenv("FOREBAY_TEST_ENGINE")
-	if engine == "" || d.Commit != "" || several.MatchString(strings.Join(slices.Concat(d.Args, d.Env, []string{d.Config}), " ")) {
+	if engine == "" || d.Commit != "" {
 		return nil
 	}
 	return []string{"FOREBAY_NAMESPACE_ENGINE=" + engine}

@@ -339,9 +339,6 @@ type Edit struct {
 	Old, New string // Old is there once
 }
 
-// ShareLog has a daemon of a cluster keep the namespaces of new buffers as logs.
-func (d *Daemon) ShareLog() { d.Env = append(d.Env, "FOREBAY_NAMESPACE_ENGINE=log") }
-
 var (
 	editedMu sync.Mutex
 	edited   = map[string]*binary{}

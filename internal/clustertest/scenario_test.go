@@ -86,11 +86,6 @@ func (s *scenario) start(config string, change func(i int, d *bbdtest.Daemon)) {
 		}
 		s.daemons = append(s.daemons, d)
 	}
-	if os.Getenv("FOREBAY_TEST_ENGINE") == "log" {
-		for _, d := range s.daemons {
-			d.ShareLog()
-		}
-	}
 	bbdtest.StartAll(t, s.daemons...)
 	c := dial(t, s.daemons[0])
 	defer c.Close()

@@ -23,6 +23,9 @@ func (onlyOne) Carry(context.Context, bb.NodeID, string, []byte) ([]byte, error)
 
 func (o onlyOne) All() []meta.Peer { return []meta.Peer{{Node: o.node}} }
 
+// SpeakLogs implements meta.Peers.
+func (onlyOne) SpeakLogs() error { return nil }
+
 // The server in the process of a log's owner hands the log's stream over, again and again, and changes continue.
 func TestLogApartFromItsOwner(t *testing.T) {
 	if testing.Short() {

@@ -54,11 +54,12 @@ type Options struct {
 	// Ended is that of owner.Options, and shortens the wait of a new owner.
 	Ended func(owner.Holder) time.Time
 	// Held and Keep are those of owner.Options. Other daemons hold the end of the log.
-	Held   func(ctx context.Context, from uint64) owner.Held
-	Keep   func(context.Context, tail.Record)
-	Short  func()                      // is that of owner.Options as well
-	Floor  func() uint64               // the highest revision that is kept outside of the log; nil: none is
-	Remake func(context.Context) error // is that of owner.Options
+	Held       func(ctx context.Context, from uint64) owner.Held
+	Keep       func(context.Context, tail.Record)
+	Short      func()                      // is that of owner.Options as well
+	Floor      func() uint64               // the highest revision that is kept outside of the log; nil: none is
+	Remake     func(context.Context) error // is that of owner.Options, as Unanswered
+	Unanswered func(ctx context.Context, op string, cause error) error
 	// Settle is after which time a message that was stored survives a loss of power.
 	Settle time.Duration
 	Leases *lease.Grants // is that of owner.Options
@@ -94,7 +95,7 @@ func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*En
 	_, _ = rand.Read(e.incarnation[:])
 	var err error
 	e.owner, err = owner.Keep(ctx, log, owner.Options{
-		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Ended: o.Ended, Held: o.Held, Keep: o.Keep, Short: o.Short, Floor: o.Floor, Remake: o.Remake, Settle: o.Settle, Leases: o.Leases, Reopen: o.Reopen, Logger: o.Logger, Applied: e.note,
+		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Ended: o.Ended, Held: o.Held, Keep: o.Keep, Short: o.Short, Floor: o.Floor, Remake: o.Remake, Unanswered: o.Unanswered, Settle: o.Settle, Leases: o.Leases, Reopen: o.Reopen, Logger: o.Logger, Applied: e.note,
 	})
 	if err != nil {
 		return nil, err

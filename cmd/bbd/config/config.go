@@ -128,8 +128,9 @@ type Engine string
 
 // The values of namespace.engine.
 const (
+	EngineAuto    Engine = "auto"
 	EngineBuckets Engine = "buckets"
-	EngineLog     Engine = "log" // of a daemon that stands alone
+	EngineLog     Engine = "log" // of daemons in a cluster, or of one that stands alone with its embedded server
 )
 
 // Flush is the way of dirty bytes to the backing store.
@@ -203,7 +204,7 @@ func Default() Config {
 		Listen:    Listen{Socket: "/run/forebay/bbd.sock", Admin: "127.0.0.1:7480"},
 		Fabric:    Fabric{OFI: OFIAuto},
 		NATS:      NATS{Embedded: Embedded{SyncInterval: time.Second}},
-		Namespace: Namespace{Engine: EngineBuckets},
+		Namespace: Namespace{Engine: EngineAuto},
 		Flush: Flush{
 			Workers: 8, DirtyAge: 5 * time.Minute, HighWatermark: 80, LowWatermark: 50,
 			DrainTimeout: 10 * time.Minute,

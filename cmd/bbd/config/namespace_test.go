@@ -15,6 +15,8 @@ func TestEngineAlone(t *testing.T) {
 		"namespace: {engine: log}\nnats: {servers: \"h\"}":                                        true,
 		"namespace: {engine: log}\ncluster: {listen: \"127.0.0.1:7483\"}":                         false,
 		"namespace: {engine: log}\ncluster: {listen: \"127.0.0.1:7483\"}\nnats: {servers: \"h\"}": false,
+		"namespace: {engine: auto}\nnats: {url: \"nats://h\"}":                                    false,
+		"nats: {servers: \"h\"}":                                                                  false,
 		"namespace: {engine: tree}":                                                               true,
 	} {
 		_, problems := load(t, text)

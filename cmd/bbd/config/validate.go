@@ -224,9 +224,9 @@ func (c *Config) validateNATS(p *Problems) {
 	p.check(n.URL == "" || e.Dir == "" && e.Listen == "", "nats.embedded", "", "nats.url is set, so the embedded server does not run", "set one or the other")
 	c.address(p, "nats.embedded.listen", e.Listen, withNothing)
 	engine := c.Namespace.Engine
-	oneOf(p, "namespace.engine", string(engine), string(EngineBuckets), string(EngineLog))
+	oneOf(p, "namespace.engine", string(engine), string(EngineAuto), string(EngineBuckets), string(EngineLog))
 	served := c.Cluster.Listen != "" || n.Servers == "" && n.URL == ""
-	p.check(engine != EngineLog || served, "namespace.engine", engine, "a daemon in no cluster serves a log only with its embedded server", "set cluster.listen, or set it to buckets, or leave nats.servers and nats.url empty")
+	p.check(engine != EngineLog || served, "namespace.engine", engine, "a daemon in no cluster serves a log only with its embedded server", "set cluster.listen, or set it to auto or buckets, or leave nats.servers and nats.url empty")
 	p.check(e.SyncInterval >= 0 && e.SyncInterval <= time.Hour, "nats.embedded.sync_interval", e.SyncInterval, "it is out of range", "0s to 1h")
 }
 

@@ -159,6 +159,8 @@ type Options struct {
 	// Remake makes the log again, empty, after it was found gone. Its error has stream.ErrGone in its chain if the log was
 	// destroyed in order, so that its owner ends. nil: a log that is gone is never made again.
 	Remake func(context.Context) error
+	// Unanswered returns the error of a call that ended while the log did not answer, with its server. nil: without.
+	Unanswered func(ctx context.Context, op string, cause error) error
 	// Unused is whether nothing was in the log yet. A revision of the log before it may be recorded all the
 	// same.
 	Unused bool

@@ -94,9 +94,10 @@ type Options struct {
 	// Hold is the time for which records are held in the memory of another daemon besides the
 	// owner's, since the log's servers may lose them. 0 means that they are not.
 	Hold            time.Duration
-	CheckpointBytes int // see nslog.Options, as the next three
+	CheckpointBytes int // see nslog.Options, as the next four
 	Floor           func() uint64
 	Remake          func(context.Context) error
+	Unanswered      func(ctx context.Context, op string, cause error) error
 	Settle          time.Duration
 	Pauses          lease.Pauses // see lease.Options
 	Unreadable      func(key string, err error)
@@ -224,7 +225,7 @@ func (t *Tree) Claim(ctx context.Context) error {
 	leases := lease.New(lease.Options{Pauses: t.o.Pauses, Revoke: t.revoke})
 	e, err := nslog.Open(ctx, t.log, t.ids, nslog.Options{
 		Buffer: t.o.Buffer, Node: t.o.Node, CheckpointBytes: t.o.CheckpointBytes, Lease: t.o.Lease, Logger: t.o.Logger, Ended: t.endedSince, Held: t.held, Keep: t.keep, Short: t.short,
-		Floor: t.o.Floor, Remake: t.o.Remake, Settle: t.o.Settle, Leases: leases, Unreadable: t.o.Unreadable,
+		Floor: t.o.Floor, Remake: t.o.Remake, Unanswered: t.o.Unanswered, Settle: t.o.Settle, Leases: leases, Unreadable: t.o.Unreadable,
 	})
 	if err != nil {
 		leases.Close()
