@@ -32,6 +32,7 @@ var (
 type mixedCluster struct {
 	t      *testing.T
 	nats   string
+	dir    string // of the namespace's server
 	key    string
 	gossip []string // addresses
 	added  int
@@ -40,12 +41,13 @@ type mixedCluster struct {
 func newMixedCluster(t *testing.T, size int) *mixedCluster {
 	t.Helper()
 	bbdtest.Binary(t) // built now, not while a daemon that is upgraded is down
-	server, err := embedded.Start(t.Context(), embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	dir := t.TempDir()
+	server, err := embedded.Start(t.Context(), embedded.Options{Dir: dir, Listen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Shutdown)
-	m := &mixedCluster{t: t, nats: server.URL(), key: filepath.Join(t.TempDir(), "key")}
+	m := &mixedCluster{t: t, nats: server.URL(), dir: dir, key: filepath.Join(t.TempDir(), "key")}
 	for range size {
 		m.gossip = append(m.gossip, bbdtest.FreePort(t, "127.0.0.1"))
 	}
@@ -370,6 +372,85 @@ func (m *mixedCluster) judge(load []*clustertest.Client, daemons []*bbdtest.Daem
 			t.Errorf("only %d of %s: the test does not test", v.Outcomes[op][clustertest.OK], op)
 		}
 	}
+}
+
+// hasLog reports whether the namespace of a buffer is a log.
+func (m *mixedCluster) hasLog(buffer string) bool {
+	m.t.Helper()
+	streams := func(prefix string) int {
+		found, err := filepath.Glob(filepath.Join(m.dir, "jetstream", "*", "streams", prefix+"_forebay-"+buffer+"-*"))
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		return len(found)
+	}
+	logs, buckets := streams("NS"), streams("KV")
+	if logs+buckets != 1 {
+		m.t.Fatalf("buffer %s has %d logs and %d buckets", buffer, logs, buckets)
+	}
+	return logs == 1
+}
+
+// TestLogsInAMixedCluster: as long as a daemon of a release without logs is in the cluster, new buffers have buckets, which
+// all daemons serve, and a setting that demands a log is refused with its name. After its upgrade they get logs.
+func TestLogsInAMixedCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds another release")
+	}
+	t.Parallel()
+	m := newMixedCluster(t, 3)
+	automatic, demanding, older := m.add("n1", wire.Versions{}), m.add("n2", wire.Versions{}), m.add("n3", previous)
+	demanding.Args = append(demanding.Args, withLog...)
+	daemons := []*bbdtest.Daemon{automatic, demanding, older}
+	bbdtest.StartAll(t, daemons...)
+	var clients []*client.Client
+	for _, d := range daemons {
+		clients = append(clients, lasting(t, d))
+	}
+	for _, c := range clients[:2] {
+		m.seen(c, "n3", ready(previous.Max))
+	}
+	serve := func(buffer string) {
+		t.Helper()
+		for i, c := range clients {
+			name, text := fmt.Sprint("by", i), fmt.Sprint("n", i+1)
+			if err := c.Buffer(buffer).WriteFile(t.Context(), name, []byte(text), 0o644); err != nil {
+				t.Fatalf("%s at n%d: %v", buffer, i+1, err)
+			}
+			for k, other := range clients {
+				if got, err := other.Buffer(buffer).ReadFile(t.Context(), name); err != nil || string(got) != text {
+					t.Errorf("%s of %s at n%d: %q, %v", name, buffer, k+1, got, err)
+				}
+			}
+		}
+	}
+	create := func(by int, buffer string) error {
+		_, err := admin.CreateBuffer(t.Context(), clients[by], admin.BufferSpec{Name: buffer})
+		return err
+	}
+	if err := create(0, "early"); err != nil || m.hasLog("early") {
+		t.Fatalf("in a mixed cluster, by n1: a log: %v (%v)", m.hasLog("early"), err)
+	}
+	if text := automatic.Log(); !strings.Contains(text, "kept in a bucket") || !strings.Contains(text, "of node n3 uses version 1") {
+		t.Errorf("n1 does not log why:\n%s", text)
+	}
+	wantUnsupported(t, "a log in a mixed cluster", create(1, "refused"), "namespaces that are logs", "of node n3 uses version 1", "upgrade")
+	if err := create(2, "old"); err != nil || m.hasLog("old") {
+		t.Fatalf("by n3: a log: %v (%v)", m.hasLog("old"), err)
+	}
+	serve("early")
+	older.Stop()
+	m.upgrade(older)
+	for _, c := range clients {
+		m.seen(c, "n3", ready(wire.MaxVersion))
+	}
+	for by, buffer := range []string{"late0", "late1", "late2"} {
+		if err := create(by, buffer); err != nil || !m.hasLog(buffer) {
+			t.Fatalf("after the upgrade, by n%d: a log: %v (%v)", by+1, m.hasLog(buffer), err)
+		}
+		serve(buffer)
+	}
+	serve("early")
 }
 
 // A daemon that has no version in common with those that serve does not begin to, is shown, and

@@ -39,7 +39,8 @@ func (t *Tree) Handle(ctx context.Context, c *calls.Call) *calls.Answer {
 	}
 	a := &calls.Answer{Status: calls.Served, Owner: e.Incarnation()}
 	err := t.carryOut(ctx, e, c, a)
-	if err != nil && (ctx.Err() != nil || e.Err() != nil && !errors.Is(e.Err(), kv.ErrNoBucket)) {
+	destroyed := errors.Is(err, bb.NotFound) && errors.Is(e.Err(), kv.ErrNoBucket)
+	if err != nil && (ctx.Err() != nil || e.Err() != nil && !destroyed) {
 		return &calls.Answer{Status: calls.NotOwner} // it may have been carried out, which its ID shows
 	}
 	a.Failure = calls.FailureOf(err)

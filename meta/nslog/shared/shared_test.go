@@ -120,6 +120,37 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// TestDestroyedMeanwhile: a call that waits for the log when its namespace is destroyed is told that, and not that the owner
+// has released the log.
+func TestDestroyedMeanwhile(t *testing.T) {
+	t.Parallel()
+	ctx := metatest.Context(t)
+	c := inProcess(t, newNetwork(1, 0), shared.Options{Lease: time.Hour})
+	a := c.start("a", 0)
+	claim(t, a)
+	prepare(t, a)
+	a.log.all.close()
+	told := make(chan error, 8)
+	for i := range cap(told) {
+		go func() {
+			_, err := a.tree.Mkdir(ctx, bb.RootDir, fmt.Sprint("d", i), namespace.Owner{Mode: 0o755})
+			told <- err
+		}()
+	}
+	time.Sleep(50 * time.Millisecond) // for some of them to wait behind the first
+	a.tree.MarkDestroyed()
+	ended := make(chan struct{})
+	go func() { a.tree.End(); close(ended) }()
+	time.Sleep(50 * time.Millisecond) // for the release to wait as well
+	a.log.all.open()
+	for range cap(told) {
+		if err := <-told; err != nil && !errors.Is(err, bb.NotFound) {
+			t.Error(err)
+		}
+	}
+	<-ended
+}
+
 // Callers wait while there is no owner, and get that error at their own deadline. Calls that were
 // not sent were not carried out.
 func TestNoOwner(t *testing.T) {
