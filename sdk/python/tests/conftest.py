@@ -45,8 +45,7 @@ def buffer(daemon: Daemon, client: forebay.Client, store: Path) -> Iterator[fore
     """A buffer of the test's own."""
     name = f"py{next(_names)}"
     client.create_buffer(name, f"file://{store}")
-    if ENGINE:
-        assert daemon.has_log(name) == (ENGINE == "log")
+    assert daemon.has_log(name) == (ENGINE != "buckets")
     yield client.buffer(name)
     daemon.start()
     with forebay.connect(daemon.socket) as c:

@@ -132,8 +132,7 @@ def cluster(*nodes: str) -> Iterator[list[Daemon]]:
     with ExitStack() as stack:
         server = Daemon(memory="64MiB", disk="0", env={"FOREBAY_NATS_EMBEDDED_LISTEN": nats})
         stack.callback(server.remove)
-        # A cluster's namespaces are no logs.
-        env = {"FOREBAY_NATS_URL": f"nats://{nats}", "FOREBAY_NAMESPACE_ENGINE": "buckets"}
+        env = {"FOREBAY_NATS_URL": f"nats://{nats}"}
         daemons = []
         for node, listen in zip(nodes, gossip, strict=True):
             args = ["--name", node, "--cluster-listen", listen, "--cluster-join", ",".join(gossip)]
