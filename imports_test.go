@@ -134,7 +134,7 @@ var layers = []struct {
 	{"bbd/aside", []string{"bbd/access", "bbd/fate", "bbd/lockrank", "internal/bb", "internal/lockorder"}},
 	{"bbd/namelock", []string{"bbd/lockrank", "internal/lockorder"}},
 	{"bbd/staging", []string{"bbd/access", "bbd/alloc", "bbd/call", "bbd/cluster", "bbd/store", "bbd/transfer", "bbd/walk", "flusher/backing", "flusher/codec", "flusher/stage", "meta/gossip", "meta/namespace", "meta/ops", "internal/..."}},
-	{"bbd/status", []string{"bbd/access", "bbd/alloc", "bbd/aside", "bbd/call", "bbd/cluster", "bbd/fate", "bbd/flushrule", "bbd/lockrank", "bbd/store", "flusher", "flusher/backing/asuser", "flusher/backing/health", "meta/gossip", "meta/conn", "internal/..."}},
+	{"bbd/status", []string{"bbd/access", "bbd/alloc", "bbd/aside", "bbd/call", "bbd/cluster", "bbd/fate", "bbd/flushrule", "bbd/lockrank", "bbd/store", "flusher", "flusher/backing/asuser", "flusher/backing/health", "meta", "meta/gossip", "meta/conn", "internal/..."}},
 	{"bbd/transfer", []string{"bbd/access", "bbd/call", "bbd/cluster", "meta/gossip", "meta/ops", "internal/..."}},
 	{"bbd/txn", []string{"bbd/access", "bbd/call", "bbd/cluster", "bbd/lockrank", "meta/namespace", "meta/txn", "internal/..."}},
 	{"bbd/walk", []string{"bbd/access", "meta/txn", "internal/bb"}},

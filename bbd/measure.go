@@ -6,6 +6,8 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/admin"
 	"forebay/bbd/metrics"
+	"forebay/bbd/observe"
+	"forebay/bbd/status"
 	"forebay/bbd/store"
 	"forebay/flusher/backing/asuser"
 	"forebay/flusher/backing/health"
@@ -29,8 +31,8 @@ func (d *Daemon) serveAdmin() (err error) {
 
 // measure returns the daemon's figures for a scrape of /metrics.
 func (d *Daemon) measure() metrics.Stats {
-	status := d.health.Status()
-	answers := status.Trouble() == nil
+	server := d.health.Status()
+	answers := server.Trouble() == nil
 	if d.state.Load() != "ready" {
 		return metrics.Stats{Namespace: answers}
 	}
@@ -63,6 +65,9 @@ func (d *Daemon) measure() metrics.Stats {
 		}
 		m.Buffers = append(m.Buffers, s)
 		m.StoreOps += f.StoreOps
+	}
+	for _, l := range d.meta.Logs() {
+		m.Logs = append(m.Logs, observe.OfLog(status.OfLog(&l)))
 	}
 	if w := d.workerStatus(access.Daemon()); w != nil {
 		m.WorkerRestarts, m.WorkerKills = w.Restarts, w.Kills

@@ -56,6 +56,12 @@ func TestClusterLog(t *testing.T) {
 		}
 	}
 	all(0)
+	if l := nodes[0].status().NATS.Logs[0]; l.Since == nil || l.Leases.Granted == 0 || l.Leases.Revoked == 0 {
+		t.Errorf("the owner has %+v of its log", l)
+	}
+	if l := nodes[1].status().NATS.Logs[0]; l.Since != nil || l.Leases.Granted != 0 {
+		t.Errorf("another daemon has %+v of the log", l)
+	}
 	drain(t, nodes[0].dial(), "shared") // the files made are on the store
 	nodes[0].stop()                     // the owner, which has made the buffer
 	stopped := nodes[0]
@@ -128,7 +134,7 @@ func TestLogIsJoined(t *testing.T) {
 			}
 			eventually(t, "another daemon holds the end of the log", func() bool {
 				logs := nodes[0].status().NATS.Logs
-				return len(logs) == 1 && logs[0].Owner == "n1" && !logs[0].Unheld
+				return len(logs) == 1 && logs[0].Owner == "n1" && !logs[0].Unheld && logs[0].Since != nil
 			})
 			drain(t, nodes[0].dial(), "shared")
 			nodes[0].stop()

@@ -90,7 +90,7 @@ func (d *Daemon) logStatus(visible []status.Buffer) (all []status.Log) {
 	}
 	for _, l := range d.meta.Logs() {
 		if slices.ContainsFunc(visible, func(b status.Buffer) bool { return b.Name == l.Buffer }) {
-			all = append(all, status.Log{Buffer: l.Buffer, Owner: l.Owner, HeldBy: l.Holders, Unheld: l.Unheld, Lost: l.Lost})
+			all = append(all, status.OfLog(&l))
 		}
 	}
 	return all

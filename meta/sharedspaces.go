@@ -11,6 +11,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/leaders"
+	"forebay/meta/nslog/lease"
 	"forebay/meta/nslog/shared"
 	"forebay/meta/nslog/shared/calls"
 	"forebay/meta/nslog/shared/turn"
@@ -44,6 +45,8 @@ type LogState struct {
 	Holders []bb.NodeID // of a log that this daemon owns: the others that hold its end
 	Unheld  bool        // this daemon owns it, no other one holds its end, and a server may lose that
 	Lost    *time.Time  // when this daemon found that acknowledged changes are lost; nil: it found none
+	Since   time.Time   // since when this daemon has owned it; zero: it does not
+	Leases  lease.Stats // that this daemon has granted to others as the owner
 }
 
 // Logs returns the logs in use that daemons share, by the names of their buffers.
@@ -53,7 +56,10 @@ func (m *Meta) Logs() (all []LogState) {
 	for _, buffer := range slices.Sorted(maps.Keys(m.mu.spaces)) {
 		if tree := m.mu.spaces[buffer].shared; tree != nil {
 			holders, _ := tree.Holders()
-			all = append(all, LogState{Buffer: buffer, Owner: tree.Owner(), Holders: holders, Unheld: tree.Unheld(), Lost: tree.Lost()})
+			since, leases := tree.Served()
+			all = append(all, LogState{
+				Buffer: buffer, Owner: tree.Owner(), Holders: holders, Unheld: tree.Unheld(), Lost: tree.Lost(), Since: since, Leases: leases,
+			})
 		}
 	}
 	return all

@@ -30,6 +30,15 @@ const (
 	oldestFlight    = "forebay_buffer_oldest_flight_seconds"
 	storeTrouble    = "forebay_buffer_store_trouble_seconds"
 
+	logOwned   = "forebay_log_owned"
+	logClaim   = "forebay_log_claim_age_seconds"
+	logHolders = "forebay_log_holders"
+	logLeases  = "forebay_log_leases"
+	logGranted = "forebay_log_leases_granted_total"
+	logRevoked = "forebay_log_leases_revoked_total"
+	logSilent  = "forebay_log_silent_revocations_total"
+	logWaited  = "forebay_log_silent_revocation_seconds_total"
+
 	storeWorkers   = "forebay_store_workers"
 	workerRestarts = "forebay_store_worker_restarts_total"
 	workerKills    = "forebay_store_worker_kills_total"
@@ -98,6 +107,15 @@ var described = []struct {
 	{storeTrouble, gauge, "How long a buffer's store has failed or not answered this node; 0 while it does neither.", []string{"buffer"}, nil},
 	{storeOps, gauge, "Renames and removals that the backing stores have not seen yet.", nil, nil},
 
+	{logOwned, gauge, "1: this daemon owns the log of a buffer's namespace, which daemons share; 0: another one does, or none.", []string{"buffer"}, nil},
+	{logClaim, gauge, "How long this daemon has owned the log of a buffer's namespace; 0 if it does not.", []string{"buffer"}, nil},
+	{logHolders, gauge, "Other daemons that hold the end of a log in memory, of a log that this daemon owns.", []string{"buffer"}, nil},
+	{logLeases, gauge, "Leases on directories that other daemons have from this one, the owner of the log, each of one daemon on one directory.", []string{"buffer"}, nil},
+	{logGranted, counter, "Look-ups of other daemons that this one answered with a lease, as the owner of the log.", []string{"buffer"}, nil},
+	{logRevoked, counter, "Leases that other daemons dropped before a change, on request of this one.", []string{"buffer"}, nil},
+	{logSilent, counter, "Revocations that another daemon did not answer, so that a change waited for the end of its leases.", []string{"buffer"}, nil},
+	{logWaited, counter, "How long these revocations lasted.", []string{"buffer"}, nil},
+
 	{storeWorkers, gauge, "Processes that reach stores as their users, by state: serving, idle, hanging (no request answered for 5 s, a request abandoned, or an end overdue), ending.", []string{"state"}, nil},
 	{workerRestarts, counter, "Store workers that were started in place of one that was killed or ended by itself.", nil, nil},
 	{workerKills, counter, "Store workers that were killed, since a request did not end or since they accepted none.", nil, nil},
@@ -132,7 +150,7 @@ var described = []struct {
 }
 
 // counted are the counters that Stats has, instead of events.
-var counted = []string{eventsDropped, workerRestarts, workerKills}
+var counted = []string{eventsDropped, workerRestarts, workerKills, logGranted, logRevoked, logSilent, logWaited}
 
 // Page returns docs/metrics.md.
 func Page() string {

@@ -21,6 +21,7 @@ type Stats struct {
 	Namespace     bool // its server answers
 	Tiers         []Tier
 	Buffers       []Buffer
+	Logs          []Log
 	Sessions      int
 	LeasesWaiting int // writers that wait for a lease
 	UsersWaiting  int // users with such writers
@@ -54,6 +55,18 @@ type Buffer struct {
 
 	OldestAttempt time.Duration // since the oldest flush on its way began; 0: none is
 	StoreTrouble  time.Duration // how long its store has failed or been silent; 0: it is not
+}
+
+// Log is the state of the log of a buffer's namespace, which daemons share.
+type Log struct {
+	Buffer  string
+	Owned   bool
+	Age     time.Duration // of this daemon's claim
+	Holders int
+	Leases  int // now
+
+	Granted, Revoked, Silent uint64
+	Waited                   time.Duration
 }
 
 // Source is the source of bytes that were read.
@@ -201,6 +214,9 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	send := func(name string, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(s.c.states[name], prometheus.GaugeValue, v, labels...)
 	}
+	count := func(name string, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(s.c.states[name], prometheus.CounterValue, v, labels...)
+	}
 	stats := s.c.stats()
 	for _, t := range stats.Tiers {
 		t.collect(send)
@@ -216,6 +232,9 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 		send(oldestFlight, b.OldestAttempt.Seconds(), b.Name)
 		send(storeTrouble, b.StoreTrouble.Seconds(), b.Name)
 	}
+	for i := range stats.Logs {
+		stats.Logs[i].collect(send, count)
+	}
 	send(ready, one(stats.Ready))
 	send(namespaceConnected, one(stats.Namespace))
 	send(sessions, float64(stats.Sessions))
@@ -226,8 +245,19 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 		send(storeWorkers, float64(n), state)
 	}
 	for name, n := range map[string]int64{eventsDropped: stats.EventsDropped, workerRestarts: stats.WorkerRestarts, workerKills: stats.WorkerKills} {
-		out <- prometheus.MustNewConstMetric(s.c.states[name], prometheus.CounterValue, float64(n))
+		count(name, float64(n))
 	}
+}
+
+func (l *Log) collect(send, count func(string, float64, ...string)) {
+	send(logOwned, one(l.Owned), l.Buffer)
+	send(logClaim, l.Age.Seconds(), l.Buffer)
+	send(logHolders, float64(l.Holders), l.Buffer)
+	send(logLeases, float64(l.Leases), l.Buffer)
+	count(logGranted, float64(l.Granted), l.Buffer)
+	count(logRevoked, float64(l.Revoked), l.Buffer)
+	count(logSilent, float64(l.Silent), l.Buffer)
+	count(logWaited, l.Waited.Seconds(), l.Buffer)
 }
 
 func one(yes bool) float64 {

@@ -87,6 +87,18 @@ type Log struct {
 	HeldBy []bb.NodeID `json:"held_by,omitempty"` // at the owner: other daemons that hold the end of the log in memory
 	Unheld bool        `json:"unheld,omitempty"`  // at the owner: none does, and a server may lose it with its power
 	Lost   *time.Time  `json:"lost,omitempty"`    // when this daemon found, since its start, that acknowledged changes were lost
+	Since  *time.Time  `json:"since,omitempty"`   // at the owner: since when it has owned the log
+	Leases LogLeases   `json:"leases"`
+}
+
+// LogLeases are the leases on directories that a daemon has granted to others as the owner of a log. The counts are since
+// its start.
+type LogLeases struct {
+	Held    int     `json:"held"`           // now, each of one daemon on one directory
+	Granted uint64  `json:"granted"`        // look-ups that were answered with a lease
+	Revoked uint64  `json:"revoked"`        // dropped by their daemon on request, before a change
+	Silent  uint64  `json:"silent"`         // revocations that a daemon did not answer, so that a change waited for the end of its leases
+	Waited  float64 `json:"silent_seconds"` // that these lasted, in sum
 }
 
 // Trouble is the reason why the namespace does not answer.

@@ -53,12 +53,7 @@ type Daemon struct {
 		Connected bool              `json:"connected"`
 		URL       string            `json:"url"`
 		Trouble   *namespaceTrouble `json:"trouble"` // older daemons do not report it
-		Logs      []struct {
-			Buffer string `json:"buffer"`
-			Unheld bool   `json:"unheld"`
-
-			Lost *time.Time `json:"lost"`
-		} `json:"logs"` // nor these
+		Logs      []logStatus       `json:"logs"`    // nor these
 	} `json:"nats"`
 	StoreWorkers struct { // older daemons do not report them
 		Hanging []hungWorker `json:"hanging"`

@@ -155,3 +155,27 @@ func TestStatusOfTrouble(t *testing.T) {
 		t.Errorf("%d files without an entry", n)
 	}
 }
+
+// TestStatusOfLogs: the table of logs has each as its owner has it, and nothing of a log whose owner does not answer but
+// the owner's name.
+func TestStatusOfLogs(t *testing.T) {
+	const owner = `{"node": "n1", "nats": {"logs": [{"buffer": "a", "owner": "n1", "held_by": ["n2", "n3"], "since": "2026-01-02T03:04:05Z",
+		"leases": {"held": 3, "granted": 40, "revoked": 5, "silent": 2, "silent_seconds": 1.5}}, {"buffer": "b", "owner": "n3", "leases": {"granted": 7}}]}}`
+	const other = `{"node": "n2", "nats": {"logs": [{"buffer": "a", "owner": "n1", "leases": {"granted": 9}}, {"buffer": "c"}]}}`
+	var nodes []NodeView
+	for _, text := range []string{other, owner} {
+		var s Daemon
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, NodeView{Node: s.Node, Answers: true, Status: &s})
+	}
+	now := time.Date(2026, 1, 2, 3, 5, 5, 0, time.UTC)
+	out := strings.Join(clusterLines(layout.View{}, "n2", nodes, now), "\n")
+	for _, want := range []string{"LOG OF OWNER FOR HELD BY LEASES GRANTED REVOKED SILENT", "a n1 1m0s n2,n3 3 40 5 2 in 1.5s", "b n3 - - - - - -", "c - - - - - - -"} {
+		apptest.WantRow(t, out, want)
+	}
+	if lines := logTable(layout.View{}, []NodeView{{Status: &Daemon{}}, {}}, now); lines != nil {
+		t.Errorf("a table of no logs: %q", lines)
+	}
+}

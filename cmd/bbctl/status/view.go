@@ -60,7 +60,9 @@ func (s *Daemon) single(v layout.View) []string {
 		lines = append(lines, v.Lines(layout.Message{Text: "sessions: " + s.paths()})...)
 	}
 	lines = append(lines, messageLines(v, "", s.messages())...)
-	lines = append(lines, bufferTable(v, bufferRows([]NodeView{{Node: s.Node, Answers: true, Status: s}}))...)
+	one := []NodeView{{Node: s.Node, Answers: true, Status: s}}
+	lines = append(lines, bufferTable(v, bufferRows(one))...)
+	lines = append(lines, logTable(v, one, time.Now())...)
 	return append(lines, messageLines(v, "", s.bufferMessages())...)
 }
 
@@ -307,6 +309,7 @@ func clusterLines(v layout.View, asked string, nodes []NodeView, now time.Time) 
 		}
 	}
 	lines = append(lines, bufferTable(v, bufferRows(nodes))...)
+	lines = append(lines, logTable(v, nodes, now)...)
 	for i := range nodes {
 		if s := nodes[i].Status; s != nil {
 			lines = append(lines, messageLines(v, nodes[i].Node, s.bufferMessages())...)

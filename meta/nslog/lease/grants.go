@@ -26,6 +26,7 @@ const (
 type Options struct {
 	Term   time.Duration // of a lease at most; default 1 s
 	Pauses Pauses        // default 100 ms to 2 s
+	Counts *Counts       // default: of its own
 	// Revoke has a reader drop its leases on a directory, or all of them. Without an error, the reader does not answer
 	// from them any more.
 	Revoke func(context.Context, Reader, Of) error
@@ -84,6 +85,9 @@ func New(o Options) *Grants {
 	if o.Pauses == (Pauses{}) {
 		o.Pauses = Pauses{100 * time.Millisecond, 2 * time.Second}
 	}
+	if o.Counts == nil {
+		o.Counts = &Counts{}
+	}
 	g := &Grants{o: o, sessions: map[Reader]*session{}, dirs: map[bb.DirID]*directory{}, changing: map[bb.DirID]struct{}{}, sweep: sweepAt}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
@@ -127,6 +131,7 @@ func (g *Grants) Grant(r Reader, dir bb.DirID) Grant {
 		s.end = end
 	}
 	g.note(now, s, dir)
+	g.o.Counts.granted.Add(1)
 	return Grant{s.number, term}
 }
 
@@ -299,7 +304,11 @@ func (g *Grants) revoke(now time.Time, dir bb.DirID) chan struct{} {
 
 // revokeOf revokes leases of a session, and waits until it has dropped them, or is over.
 func (g *Grants) revokeOf(s *session, of Of) {
+	began := time.Now()
 	dropped := g.send(s, of)
+	if g.ctx.Err() == nil { // else this daemon does not own the log any more
+		g.o.Counts.ended(dropped, time.Since(began))
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s.pending--

@@ -120,6 +120,9 @@ func TestChangeWaits(t *testing.T) {
 		if g.Change(effects(1)) != nil {
 			t.Error("leases are left after a revocation")
 		}
+		if n := g.o.Counts.Stats(); n != (Stats{Granted: 4, Revoked: 2}) || g.Held() != 2 {
+			t.Errorf("counted: %+v, %d leases are there", n, g.Held())
+		}
 		g.Done()
 		if g.Grant(a, 1).Term != 0 {
 			t.Error("a directory is leased at once after a revocation")
@@ -164,6 +167,9 @@ func TestSilentReader(t *testing.T) {
 		}
 		if g.Change(effects(1, 2)) != nil {
 			t.Error("the session has leases after its end")
+		}
+		if n := g.o.Counts.Stats(); n.Granted != 2 || n.Revoked != 0 || n.Silent != 1 || n.Waited < first.Term-200*time.Millisecond || g.Held() != 0 {
+			t.Errorf("the change is counted as %+v, %d leases are there", n, g.Held())
 		}
 		g.Done()
 		if next := granted(t, g, a, 3); next.Session == first.Session {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
@@ -16,7 +15,7 @@ import (
 
 // ask sends a call until an owner answers, or the context ends.
 func (t *Tree) ask(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
-	if err := checkNames(c); err != nil {
+	if err := calls.CheckNames(c); err != nil {
 		return nil, err
 	}
 	c.From, c.Restores = t.o.Node, calls.Restores(ctx)
@@ -67,16 +66,6 @@ func (t *Tree) ask(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
 func refused(err error) bool {
 	kind := bb.KindOf(err)
 	return err != nil && (kind == bb.Invalid || kind == bb.Unsupported)
-}
-
-// checkNames refuses names that no message can have.
-func checkNames(c *calls.Call) error {
-	for _, name := range []string{c.Name, c.ToName, c.Entry.Name} {
-		if !utf8.ValidString(name) {
-			return bb.E(bb.Invalid, "name", name, "is not UTF-8")
-		}
-	}
-	return nil
 }
 
 // inVain is after how many tries calls wait in vain. The first finds the owner.

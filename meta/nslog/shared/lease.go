@@ -2,10 +2,9 @@ package shared
 
 import (
 	"context"
-	"errors"
+	"time"
 
 	"forebay/internal/bb"
-	"forebay/meta/kv"
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/lease"
 	"forebay/meta/nslog/shared/calls"
@@ -21,7 +20,7 @@ func (t *Tree) leased(ctx context.Context, c *calls.Call) (bb.Entry, error) {
 	}
 	if e := t.serving(); e != nil && t.whole.Load() == e {
 		a := &calls.Answer{}
-		if err := read(ctx, e, c, a); err == nil || absent(c, err) {
+		if err := read(ctx, e, c, a); err == nil || c.Absent(err) {
 			t.saw(c, a)
 			return a.Entry, err
 		}
@@ -34,16 +33,10 @@ func (t *Tree) leased(ctx context.Context, c *calls.Call) (bb.Entry, error) {
 	case err == nil:
 		t.cache.Keep(ticket, a.Owner, a.Lease, at, &a.Entry)
 		return a.Entry, nil
-	case a != nil && absent(c, err):
+	case a != nil && c.Absent(err):
 		t.cache.Keep(ticket, a.Owner, a.Lease, at, nil)
 	}
 	return bb.Entry{}, err
-}
-
-// absent reports whether the answer to a call is that there is no such name. It holds until a change in the directory
-// makes the name.
-func absent(c *calls.Call, err error) bool {
-	return c.Op == calls.OpLookup && errors.Is(err, bb.NotFound) && !errors.Is(err, kv.ErrNoBucket)
 }
 
 // grant grants a lease with the answer to a look-up, which is carried out again, since the lease has to begin before. Its
@@ -51,10 +44,22 @@ func absent(c *calls.Call, err error) bool {
 func grant(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answer) error {
 	g := e.Leases().Grant(lease.Reader{Node: c.From, Life: c.Life}, c.Dir)
 	err := perform(ctx, e, c, a)
-	if err == nil || absent(c, err) {
+	if err == nil || c.Absent(err) {
 		a.Lease = g
 	}
 	return err
+}
+
+// Served returns since when this daemon has owned the log, or zero if it does not, and the counts of the leases that it
+// has granted as the owner.
+func (t *Tree) Served() (since time.Time, granted lease.Stats) {
+	granted = t.counts.Stats()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.mu.engine; e != nil && e.Err() == nil {
+		since, granted.Held = t.mu.since, e.Leases().Held()
+	}
+	return since, granted
 }
 
 // revoke makes a daemon drop leases.

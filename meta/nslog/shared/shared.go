@@ -119,6 +119,7 @@ type Tree struct {
 	cache    lease.Cache                  // of entries in directories that another daemon's engine has leased to this one
 	tail     *tail.Tail                   // of the log, for the next owner
 	seen     atomic.Uint64                // the highest revision that an owner has answered with
+	counts   lease.Counts                 // of the leases of others
 	holders  holders                      // of this daemon's engine
 	heldAt   atomic.Pointer[[]bb.NodeID]
 	lost     atomic.Pointer[time.Time]
@@ -127,6 +128,7 @@ type Tree struct {
 	mu struct {
 		sync.Mutex
 		engine *nslog.Engine // of this daemon, if it owns the log, or did
+		since  time.Time     // when engine began to serve
 		route  route
 		missed map[uint64]time.Time // since when the owner of a claim was found missing
 		end    ended                // of the log, at the last look
@@ -222,7 +224,7 @@ func (t *Tree) Claim(ctx context.Context) error {
 	t.unheld.Store(0)
 	t.opening.Store(true)
 	defer t.opening.Store(false)
-	leases := lease.New(lease.Options{Pauses: t.o.Pauses, Revoke: t.revoke})
+	leases := lease.New(lease.Options{Pauses: t.o.Pauses, Revoke: t.revoke, Counts: &t.counts})
 	e, err := nslog.Open(ctx, t.log, t.ids, nslog.Options{
 		Buffer: t.o.Buffer, Node: t.o.Node, CheckpointBytes: t.o.CheckpointBytes, Lease: t.o.Lease, Logger: t.o.Logger, Ended: t.endedSince, Held: t.held, Keep: t.keep, Short: t.short,
 		Floor: t.o.Floor, Remake: t.o.Remake, Unanswered: t.o.Unanswered, Settle: t.o.Settle, Leases: leases, Unreadable: t.o.Unreadable,
@@ -239,7 +241,7 @@ func (t *Tree) Claim(ctx context.Context) error {
 func (t *Tree) replace(e *nslog.Engine) error {
 	t.mu.Lock()
 	old := t.mu.engine
-	t.mu.engine = e
+	t.mu.engine, t.mu.since = e, time.Now()
 	closed := t.mu.closed
 	if closed {
 		t.mu.engine = nil
