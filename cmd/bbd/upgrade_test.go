@@ -321,7 +321,7 @@ func TestRollingUpgrade(t *testing.T) {
 	daemons[2].Start()
 	old := dial(t, daemons[2])
 	_, err = old.Buffer("two").ReadFile(ctx, "f")
-	wantUnsupported(t, "a buffer that the older release does not know", err, "record format 2, this release reads 1 to 1", "use the release that wrote it")
+	wantUnsupported(t, "a buffer that the older release does not know", err, "record format 3, this release reads 1 to 1", "use the release that wrote it")
 	if n := m.seen(clients[0], "n3", ready(previous.Max)); n.Memory.Capacity-n.Memory.Free < kept {
 		t.Errorf("it has dropped what it does not know: %+v", n.Memory)
 	}
