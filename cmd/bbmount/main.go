@@ -92,6 +92,7 @@ the files give them; run by somebody else, that user alone.`,
 	flags.DurationVar(&o.retry, "retry", 0, "how long a program waits for a daemon that does not answer, until it gets EIO (default: until it answers)")
 	flags.BoolVar(&o.others, "allow-other", os.Geteuid() == 0, "let other users enter")
 	flags.BoolVar(&o.shared, "coherent", false, "show each write to programs on all nodes when it returns, which costs a commit")
+	flags.BoolVar(&o.direct, "direct-writes", false, "take the bytes of programs that only write past the kernel's pages")
 	flags.Var(&o.passes, "passthrough", "read: have the kernel read large files from the daemon's memory (Linux 6.9, as root), off: do not")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err.Error()) })
 	cli.RefuseUnknown(cmd, usage)

@@ -38,6 +38,7 @@ type options struct {
 	others bool          // other users than the mounting one may enter
 	passes passes        // whether large files are read by passthrough
 	shared bool          // programs on other nodes see each write when it returns
+	direct bool          // the bytes of programs that only write go past the kernel's pages
 	log    *slog.Logger
 	ready  func() // called when the mount serves
 }
@@ -125,8 +126,11 @@ func (o *options) tellReads(ends *passthrough.Ends, server *fuse.Server) {
 }
 
 func (o *options) sharing() kernel.Sharing {
-	if o.shared {
+	switch {
+	case o.shared:
 		return kernel.Coherent
+	case o.direct:
+		return kernel.DirectWrites
 	}
 	return kernel.CloseToOpen
 }

@@ -25,7 +25,11 @@ import (
 // TestSemantics is the table of docs/mount.md: guarantees to programs, and refused operations.
 func TestSemantics(t *testing.T) {
 	t.Parallel()
-	m := newMount(t)
+	semantics(t, newMount(t))
+}
+
+func semantics(t *testing.T, m *mounted) {
+	t.Helper()
 	for name, test := range map[string]func(*testing.T, *mounted, string){
 		"written is seen at once":            seenAtOnce,
 		"O_EXCL":                             exclusive,

@@ -31,6 +31,18 @@ func Of(in *fuse.SetAttrIn) client.Attr {
 	return a
 }
 
+// Given returns the attributes, besides a mode, that make what one user has made another's.
+func Given(from, to fuse.Owner, mode *fs.FileMode) client.Attr {
+	a := client.Attr{Mode: mode}
+	if to.Uid != from.Uid {
+		a.UID = &to.Uid
+	}
+	if to.Gid != from.Gid {
+		a.GID = &to.Gid
+	}
+	return a
+}
+
 // Apply changes the attributes of an entry.
 func Apply(e *client.Entry, a client.Attr) {
 	if a.Mode != nil {

@@ -152,6 +152,7 @@ func (n *node) setLast(a client.Attr) client.Entry {
 type handle struct {
 	n       *node
 	write   bool
+	direct  bool                 // its bytes go past the kernel's pages, which others may read
 	backing *passthrough.Backing // nil: it reads as usual
 	opening kernel.Opening
 }
@@ -174,11 +175,7 @@ func (n *node) Open(ctx context.Context, flags uint32) (h fusefs.FileHandle, how
 		h, how, err = n.open(ctx, flags, second)
 		return err
 	})
-	how = f.sharing.How(how)
-	if !writes(flags) {
-		how |= fuse.FOPEN_NOFLUSH // there is nothing to commit when it is closed
-	}
-	return h, how, f.errno(f.retries.Failed(thread, p, err))
+	return h, f.sharing.How(how, flags), f.errno(f.retries.Failed(thread, p, err))
 }
 
 // open requests the file's state from the daemon. An opener reads the content of earlier closes,
@@ -249,7 +246,7 @@ func (h *handle) PassthroughFd() (int, bool) { return h.backing.Fd() }
 
 // opened counts a handle. The caller has the use exclusively.
 func (n *node) opened(flags uint32) *handle {
-	h := &handle{n: n, write: writes(flags)}
+	h := &handle{n: n, write: writes(flags), direct: n.fsys.sharing == kernel.DirectWrites && n.fsys.sharing.Direct(flags)}
 	n.handles++
 	if h.write {
 		n.writers++
@@ -270,7 +267,7 @@ func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out 
 	if err != nil {
 		return nil, nil, 0, n.fsys.errno(err)
 	}
-	return inode, h, n.fsys.sharing.How(0), fusefs.OK
+	return inode, h, n.fsys.sharing.How(0, flags), fusefs.OK
 }
 
 func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.FileMode, caller fuse.Owner, out *fuse.EntryOut) (*fusefs.Inode, *handle, error) {
@@ -341,21 +338,30 @@ func (h *handle) Write(ctx context.Context, data []byte, off int64) (uint32, sys
 	n := h.n
 	ctx, done := n.fsys.request(ctx)
 	defer done()
+	k, shared, err := n.write(ctx, data, off)
+	if h.direct && shared && k > 0 {
+		kernel.DropPages(n.EmbeddedInode(), off, int64(k)) // others may have read older bytes into them beside this write
+	}
+	return uint32(k), n.fsys.errno(err)
+}
+
+// write writes for a program. It reports whether other openers share the file.
+func (n *node) write(ctx context.Context, data []byte, off int64) (k int, shared bool, err error) {
 	unlock, err := n.lock(ctx, exclusively)
 	if err != nil {
-		return 0, n.fsys.errno(err)
+		return 0, false, err
 	}
 	defer unlock()
 	if off > bb.MaxFileSize-int64(len(data)) {
-		return 0, syscall.EFBIG
+		return 0, false, syscall.EFBIG
 	}
 	c := n.current()
-	k, err := c.writeAt(ctx, data, off)
+	k, err = c.writeAt(ctx, data, off)
 	if k > 0 {
 		n.view.Wrote(off + int64(k))
 	}
 	// An error counts beside written bytes, too, since the kernel overlooks a short write of a mapping's pages.
-	return uint32(k), n.fsys.errno(n.written(ctx, c, err))
+	return k, n.handles > 1, n.written(ctx, c, err)
 }
 
 // Flush implements close. Written bytes are committed when it returns. If no other program has the

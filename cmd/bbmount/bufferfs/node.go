@@ -324,13 +324,7 @@ func (f *FS) setAttr(ctx context.Context, p string, a client.Attr) (e client.Ent
 // give makes, if this process is another user's, a program's new file the property of the program's
 // user.
 func (f *FS) give(ctx context.Context, p string, caller fuse.Owner, mode *fs.FileMode) error {
-	a := client.Attr{Mode: mode}
-	if caller.Uid != f.self.Uid {
-		a.UID = &caller.Uid
-	}
-	if caller.Gid != f.self.Gid {
-		a.GID = &caller.Gid
-	}
+	a := attr.Given(f.self, caller, mode)
 	if a == (client.Attr{}) {
 		return nil
 	}

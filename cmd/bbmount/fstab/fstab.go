@@ -25,6 +25,7 @@ var flags = map[string]struct {
 	value bool
 }{
 	"socket": {"--socket", true}, "log": {"--log", true}, "retry": {"--retry", true}, "allow_other": {"--allow-other", false}, "coherent": {"--coherent", false},
+	"direct_writes": {"--direct-writes", false},
 }
 
 // Line is the result of Parse.

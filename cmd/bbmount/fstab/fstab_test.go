@@ -23,6 +23,7 @@ func TestParse(t *testing.T) {
 		},
 		{args: "forebay /bb -o allow_other,buffer=b", want: "--allow-other -- bb://b /bb"},
 		{args: "forebay /bb -o coherent,buffer=b", want: "--coherent -- bb://b /bb"},
+		{args: "forebay /bb -o direct_writes,buffer=b", want: "--direct-writes -- bb://b /bb"},
 		{args: "forebay /bb -fv -o buffer=b", want: "-- bb://b /bb", fake: true},
 		{args: "forebay /bb -s -o buffer=b,unheard,of=it", want: "-- bb://b /bb"},
 		{args: "forebay /bb -o buffer=b,unheard", want: "unheard is not known"},

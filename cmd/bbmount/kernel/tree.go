@@ -41,6 +41,12 @@ func DropAttributes(in *fusefs.Inode) {
 	in.NotifyContent(attributes, 0) // an inode that the kernel has forgotten is no error
 }
 
+// DropPages has the kernel drop its pages of n bytes at an offset. It waits for readers of these pages, and for writers of
+// mappings, so that their requests must not wait for the caller.
+func DropPages(in *fusefs.Inode, off, n int64) {
+	in.NotifyContent(off, n) // an inode that the kernel has forgotten is no error
+}
+
 // Changed drops the attributes at a path.
 func (t *Tree) Changed(path string) {
 	in := t.find(path)
