@@ -159,9 +159,17 @@ test-with-apps: build-go
 	@scripts/maven.sh -Papps package
 
 .PHONY: test-mount
-test-mount: ## Run suites of file systems on a mount: fsx, pjdfstest, fio, dbench, stress-ng, rsync, MPI-IO, HDF5, as root (part of soak)
+test-mount: ## Run suites of file systems on a mount: fsx, pjdfstest, fio, dbench, stress-ng, rsync, MPI-IO, HDF5, docker, as root (part of soak)
 	@if suites=$$(scripts/mount-suites.sh); then \
-		PATH="$$suites:$$PATH" go test -tags $(TAGS),suites -count 1 -timeout $(TIMEOUT) -v -run 'TestFsx|TestFio|TestDbench|TestRsync|TestStress|TestPjdfstest|TestParallelHDF5' ./cmd/bbmount; \
+		PATH="$$suites:$$PATH" go test -tags $(TAGS),suites -count 1 -timeout $(TIMEOUT) -v -run 'TestFsx|TestFio|TestDbench|TestRsync|TestStress|TestPjdfstest|TestParallelHDF5|TestDocker' ./cmd/bbmount; \
+	elif [ -n "$$CI" ]; then exit 1; else echo "note: no suites are run on a mount."; fi
+
+MINUTES ?= 60
+
+.PHONY: soak-mount
+soak-mount: ## Run those suites and more on a mount while the daemon is killed and the namespace's server restarts: each alone, then all at once by several users, as root (MINUTES, 60; part of soak)
+	@if suites=$$(scripts/mount-suites.sh); then \
+		PATH="$$suites:$$PATH" FOREBAY_MINUTES=$(MINUTES) go test -tags $(TAGS),suites -count 1 -timeout 0 -v -run 'TestSuitesKilled|TestEverything' ./cmd/bbmount; \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: no suites are run on a mount."; fi
 
 .PHONY: test-spark
@@ -285,12 +293,13 @@ bench: ## Run the Go benchmarks (BENCH=pattern)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
 .PHONY: soak
-soak: test-tools ## Run the tests that are too long for test: many kills, also of the namespace's server, namespaces that are damaged, race-all, fuzz, test-mount, test-torch, test-python-apps and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
+soak: test-tools ## Run the tests that are too long for test: many kills, also of the namespace's server, namespaces that are damaged, race-all, fuzz, test-mount, soak-mount, test-torch, test-python-apps and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS, MINUTES)
 	go test -tags $(TAGS),soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestAttacksBite|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
 	@$(MAKE) --no-print-directory race-all RACE_TIMEOUT=4h
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=1m
 	@$(MAKE) --no-print-directory soak-commit
 	@$(MAKE) --no-print-directory test-mount
+	@$(MAKE) --no-print-directory soak-mount
 	@$(MAKE) --no-print-directory test-torch
 	@$(MAKE) --no-print-directory test-python-apps
 	@$(MAKE) --no-print-directory test-snakemake

@@ -9,11 +9,12 @@ fsx=0.3.2 pjdfstest=0.2.2
 into=$PWD/.cache/mount-suites
 
 missing=()
-for tool in dbench fio h5dump h5pcc.mpich mpiexec.mpich rsync setfattr stress-ng; do
+for tool in dbench dockerd fio fusermount3 h5dump h5pcc.mpich mpiexec.mpich rsync setfattr stress-ng; do
 	command -v "$tool" >/dev/null || missing+=("$tool")
 done
+/usr/bin/python3 -c 'import h5py' 2>/dev/null || missing+=(h5py)
 if [ ${#missing[@]} -gt 0 ]; then
-	packages=(acl attr dbench fio hdf5-tools libacl1-dev libhdf5-mpich-dev mpich rsync stress-ng)
+	packages=(acl attr dbench docker.io fio fuse3 hdf5-tools libacl1-dev libhdf5-mpich-dev mpich python3-h5py rsync stress-ng)
 	scripts/apt-install.sh "${packages[@]}" >&2 || {
 		echo "${missing[*]} missing: install ${packages[*]}." >&2
 		exit 1

@@ -19,8 +19,18 @@ import (
 // mount with the propagation rslave alone. One that is started afterwards sees it with any.
 func TestContainers(t *testing.T) {
 	t.Parallel()
-	m := newBuffer(t)
+	needRoot(t)
 	needPrograms(t, "crun", "busybox", "unshare")
+	containers(t, func(*testing.T) starter { return newContainer })
+}
+
+// starter starts a container with the host's folder on /bb, until the test ends.
+type starter func(t *testing.T, folder, propagation string) *container
+
+// containers runs the test with a runtime, which starts when the folder is there.
+func containers(t *testing.T, runtime func(*testing.T) starter) {
+	t.Helper()
+	m := newBuffer(t)
 	folder, err := os.MkdirTemp("", "bb")
 	check(t, err)
 	t.Cleanup(func() { os.RemoveAll(folder) })
@@ -30,6 +40,7 @@ func TestContainers(t *testing.T) {
 	m.dir = filepath.Join(folder, "scratch")
 	check(t, os.Mkdir(m.dir, 0o755))
 
+	newContainer := runtime(t)
 	slave, private := newContainer(t, folder, "rslave"), newContainer(t, folder, "rprivate")
 	m.mount(t)
 	write(t, filepath.Join(m.dir, "f"), "hello")
@@ -54,7 +65,7 @@ type container struct {
 	log *log
 }
 
-// newContainer starts a container with the host's folder on /bb, until the test ends.
+// newContainer starts a container by crun.
 func newContainer(t *testing.T, folder, propagation string) *container {
 	t.Helper()
 	bundle := t.TempDir()
@@ -83,8 +94,15 @@ func newContainer(t *testing.T, folder, propagation string) *container {
 	// The runtime wants a cgroup, for which a test may lack the right, unless there are none.
 	cmd := exec.Command("unshare", "--mount", "--propagation", "slave", "sh", "-c", `mount -t tmpfs tmpfs /sys/fs/cgroup && exec crun --cgroup-manager=disabled --root "$0/state" run --bundle "$0" "${0##*/}-$1"`,
 		bundle, filepath.Base(folder))
+	return shell(t, cmd)
+}
+
+// shell starts a shell in a container, which has busybox, until the test ends.
+func shell(t *testing.T, cmd *exec.Cmd) *container {
+	t.Helper()
 	c := &container{log: &log{}}
 	cmd.Stderr = c.log
+	var err error
 	c.in, err = cmd.StdinPipe()
 	check(t, err)
 	out, err := cmd.StdoutPipe()

@@ -38,22 +38,9 @@ func TestMemoryLimit(t *testing.T) {
 	job, mount := newMemoryGroup(t, limitOfJob), newMemoryGroup(t, limitOfMount)
 	process := m.mount(t)
 	check(t, os.WriteFile(mount.file("cgroup.procs"), []byte(strconv.Itoa(process.Pid)), 0))
-	self, err := os.Executable()
-	check(t, err)
-	cmd := exec.Command("sh", "-c", `echo $$ >"$0" && exec "$@"`, job.file("cgroup.procs"), self, "-test.run", "^TestMemoryLimit$")
-	cmd.Env = append(os.Environ(), limitedEnv+"="+filepath.Join(m.dir, "f"))
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("the program: %v\n%s", err, text)
-	}
+	job.runBeyond(t, filepath.Join(m.dir, "f"))
 	t.Logf("MiB at most: %d of the job, %d of the mount's process", job.peak(t)>>20, mount.peak(t)>>20)
-	for name, g := range map[string]memoryGroup{"job": job, "mount": mount} {
-		if n := g.kills(t); n != 0 {
-			t.Errorf("processes of the %s that were killed for its memory: %d", name, n)
-		}
-	}
-	if job.peak(t) < limitOfJob/2 {
-		t.Error("the job came nowhere near its limit, so nothing is shown")
-	}
+	mount.killedNone(t, "mount")
 }
 
 // beyondLimit writes a file by calls, then by a mapping, and reads it both ways.
@@ -120,6 +107,28 @@ func newMemoryGroup(t *testing.T, limit int) memoryGroup {
 	})
 	check(t, os.WriteFile(g.file(file), []byte(strconv.Itoa(limit)), 0))
 	return g
+}
+
+// runBeyond runs beyondLimit in the group.
+func (g memoryGroup) runBeyond(t *testing.T, file string) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", `echo $$ >"$0" && exec "$@"`, g.file("cgroup.procs"), os.Args[0], "-test.run", "^TestMemoryLimit$")
+	cmd.Env = append(os.Environ(), limitedEnv+"="+file)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("the program: %v\n%s", err, text)
+	}
+	g.killedNone(t, "job")
+	if g.peak(t) < limitOfJob/2 {
+		t.Error("the job came nowhere near its limit, so nothing is shown")
+	}
+}
+
+// killedNone fails the test if the kernel has killed a process of the group for its memory.
+func (g memoryGroup) killedNone(t *testing.T, name string) {
+	t.Helper()
+	if n := g.kills(t); n != 0 {
+		t.Errorf("processes of the %s that were killed for its memory: %d", name, n)
+	}
 }
 
 func (g memoryGroup) file(name string) string { return filepath.Join(string(g), name) }

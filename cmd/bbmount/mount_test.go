@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,9 +25,10 @@ import (
 // mounted is a real daemon with a buffer, and a mount of it by a process of its own.
 type mounted struct {
 	*bbdtest.Daemon
-	dir string // where the buffer is mounted
-	b   *client.Buffer
-	log *log
+	dir  string // where the buffer is mounted
+	user int    // who mounts it; 0: root
+	b    *client.Buffer
+	log  *log
 }
 
 // log collects the lines that a mount logs.
@@ -70,15 +72,23 @@ func newBuffer(t *testing.T, args ...string) *mounted {
 		t.Skip("what works here are processes of their own")
 	}
 	needRoot(t)
+	d := bbdtest.New(t, args...)
+	return newBufferOf(t, d, admin.BufferSpec{Name: "b", Mode: 0o777})
+}
+
+// newBufferOf starts a daemon and makes a buffer.
+func newBufferOf(t *testing.T, d *bbdtest.Daemon, spec admin.BufferSpec) *mounted {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "bbmount") // which all users may enter
 	check(t, err)
 	t.Cleanup(func() { os.Remove(dir) })
 	check(t, os.Chmod(dir, 0o755))
-	m := &mounted{Daemon: bbdtest.Start(t, args...), dir: dir, log: &log{}}
+	d.Start()
+	m := &mounted{Daemon: d, dir: dir, log: &log{}}
 	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + m.Socket})
 	check(t, err)
 	t.Cleanup(func() { c.Close() })
-	_, err = admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b", Mode: 0o777})
+	_, err = admin.CreateBuffer(t.Context(), c, spec)
 	check(t, err)
 	m.b = c.Buffer("b")
 	return m
@@ -97,7 +107,9 @@ func (m *mounted) mount(t *testing.T, args ...string) *os.Process {
 	r, w, err := os.Pipe()
 	check(t, err)
 	defer r.Close()
-	start := exec.Command
+	start := func(program string, args ...string) *exec.Cmd {
+		return as(m.user, append([]string{program}, args...)...)
+	}
 	if m.Host != nil {
 		start = m.Host.Command
 	}
@@ -130,6 +142,15 @@ func (m *mounted) mount(t *testing.T, args ...string) *os.Process {
 		t.Fatalf("mounting: %q, %v\n%s", line, err, m.log)
 	}
 	return cmd.Process
+}
+
+// as is a program that a user runs; 0: root.
+func as(user int, args ...string) *exec.Cmd {
+	if user != 0 {
+		id := strconv.Itoa(user)
+		args = append([]string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--"}, args...)
+	}
+	return exec.Command(args[0], args[1:]...)
 }
 
 func check(t *testing.T, err error) {

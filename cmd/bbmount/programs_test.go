@@ -18,13 +18,18 @@ import (
 func program(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := inDir(dir, args...)
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "HOME="+os.TempDir(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org",
-		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org")
+	cmd.Env = slices.Concat(os.Environ(), gitEnv)
 	text, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%s: %v\n%s", strings.Join(args, " "), err, text)
 	}
 	return string(text)
+}
+
+// gitEnv is the environment of git, for which the machine's settings do not count.
+var gitEnv = []string{
+	"GIT_CONFIG_NOSYSTEM=1", "HOME=" + os.TempDir(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org",
+	"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org",
 }
 
 // inDir is a program that goes to a directory of the mount by itself. With Cmd.Dir, this process
