@@ -113,40 +113,18 @@ func (x *exchange) planDirs(ctx context.Context) (err error) {
 		return err
 	}
 	for i := range x.moved {
-		if x.moved[i].IsDir() {
-			if err := x.planDir(ctx, i); err != nil {
-				return err
-			}
+		if !x.moved[i].IsDir() {
+			continue
 		}
+		place, c, err := x.ns.moveDir(ctx, x.at[i].dir, &x.moved[i], namespace.BelowItself(x.at[i].name))
+		if err != nil {
+			return err
+		}
+		x.dirs = append(x.dirs, dirChange{x.moved[i].Dir, len(x.changes), place})
+		x.changes = append(x.changes, c)
 	}
 	value := strconv.AppendUint(nil, namespace.IDOf(&x.moved[0]), 16)
 	x.changes = append(x.changes, kv.Change{Key: record.PathsKey, Data: value, Expected: x.paths})
-	return nil
-}
-
-func (x *exchange) planDir(ctx context.Context, i int) error {
-	e := &x.moved[i]
-	below, err := x.ns.within(ctx, e.Parent, e.Dir)
-	if err != nil {
-		return gone(err) // removed meanwhile, which the next attempt finds
-	}
-	if below {
-		return namespace.BelowItself(x.at[i].name)
-	}
-	c, err := x.ns.fetchDir(ctx, e.Dir)
-	if err != nil {
-		return err
-	}
-	if !c.Live {
-		return kv.ErrRevision
-	}
-	place := record.Directory{Parent: e.Parent, Name: e.Name, Rest: c.Value.Rest}
-	data, err := record.SealDir(e.Dir, place)
-	if err != nil {
-		return err
-	}
-	x.dirs = append(x.dirs, dirChange{e.Dir, len(x.changes), &place})
-	x.changes = append(x.changes, kv.Change{Key: record.DirKey(e.Dir), Data: data, Expected: c.Seq})
 	return nil
 }
 

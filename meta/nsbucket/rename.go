@@ -161,34 +161,13 @@ func (r *rename) planDir(ctx context.Context, o namespace.RenameOptions) error {
 	if err != nil {
 		return err
 	}
-	if r.src.dir != r.dst.dir {
-		below, err := r.ns.within(ctx, r.dst.dir, dir)
-		if errors.Is(err, bb.NotFound) {
-			return kv.ErrRevision // removed meanwhile, which the next attempt finds
-		}
-		if err != nil {
-			return err
-		}
-		if below {
-			return bb.E(bb.Invalid, "rename", r.src.name, "the new place lies below the directory itself")
-		}
-	}
-	c, err := r.ns.fetchDir(ctx, dir)
+	place, c, err := r.ns.moveDir(ctx, r.src.dir, &r.moved, bb.E(bb.Invalid, "rename", r.src.name, "the new place lies below the directory itself"))
 	if err != nil {
 		return err
 	}
-	if !c.Live {
-		return kv.ErrRevision
-	}
-	place := record.Directory{Parent: r.dst.dir, Name: r.dst.name, Rest: c.Value.Rest}
-	data, err := record.SealDir(dir, place)
-	if err != nil {
-		return err
-	}
-	r.dirs = append(r.dirs, dirChange{dir, len(r.changes), &place})
+	r.dirs = append(r.dirs, dirChange{dir, len(r.changes), place})
 	r.changes = append(
-		r.changes,
-		kv.Change{Key: record.DirKey(dir), Data: data, Expected: c.Seq},
+		r.changes, c,
 		kv.Change{Key: record.PathsKey, Data: strconv.AppendUint(nil, uint64(dir), 16), Expected: paths},
 	)
 	if !r.to.Live {
@@ -201,6 +180,30 @@ func (r *rename) planDir(ctx context.Context, o namespace.RenameOptions) error {
 	r.dirs = append(r.dirs, dirChange{r.to.Value.Dir, len(r.changes), nil})
 	r.changes = append(r.changes, kv.Change{Key: record.DirKey(r.to.Value.Dir), Expected: marked})
 	return nil
+}
+
+// moveDir returns the record of a directory at its new place, and the change that stores it. Invalid is the error if the new
+// place lies below the directory itself. From is the directory that it leaves.
+func (ns *Namespace) moveDir(ctx context.Context, from bb.DirID, moved *bb.Entry, invalid error) (*record.Directory, kv.Change, error) {
+	if from != moved.Parent {
+		below, err := ns.within(ctx, moved.Parent, moved.Dir)
+		if err != nil {
+			return nil, kv.Change{}, gone(err) // removed meanwhile, which the next attempt finds
+		}
+		if below {
+			return nil, kv.Change{}, invalid
+		}
+	}
+	c, err := ns.fetchDir(ctx, moved.Dir)
+	if err == nil && !c.Live {
+		err = kv.ErrRevision
+	}
+	if err != nil {
+		return nil, kv.Change{}, err
+	}
+	place := &record.Directory{Parent: moved.Parent, Name: moved.Name, Rest: c.Value.Rest}
+	data, err := record.SealDir(moved.Dir, *place)
+	return place, kv.Change{Key: record.DirKey(moved.Dir), Data: data, Expected: c.Seq}, err
 }
 
 // renameOp makes the StoreOp of a rename. Of a directory, the batch itself expects the paths key as
