@@ -336,8 +336,8 @@ func runsWithoutInput(l *luaCluster) func() {
 }
 
 // cancelledStagingIn is cancelled while its input is copied. Slurm ends the hook that waits for that, and at times the teardown
-// that it has just begun with it ("terminated by slurmctld"). It does not repeat that one, which reap makes up for, as the
-// site's tend does.
+// that it has just begun with it ("terminated by slurmctld"). It does not repeat that one, and its own record of the buffer
+// stays. What the daemons have is ended by reap, as the site's tend does.
 func cancelledStagingIn(l *luaCluster) func() {
 	job := l.submit("#BB jobbb capacity=1MiB\n#BB stage_in source=" + deadStore + " destination=$BB_JOB_STRIPED/x\ntrue\n")
 	l.stage(job, "staging-in")
@@ -351,7 +351,6 @@ func cancelledStagingIn(l *luaCluster) func() {
 			l.verb("reap")
 			return !strings.Contains(l.buffers(), "job-"+job+"-")
 		})
-		l.gone(job)
 	}
 }
 
