@@ -478,6 +478,45 @@ func TestReopened(t *testing.T) {
 	}
 }
 
+// TestResumeReadOnly: who has made a file that nobody may write goes on writing it when the connection has broken, or
+// the daemon has been killed, before or after a commit. Others may not, nor does a first open by its owner.
+func TestResumeReadOnly(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(w *world, e *bb.Entry){
+		"the generation is there": func(w *world, e *bb.Entry) {
+			f, err := w.files.Open(t.Context(), user, OpenOptions{Path: "x", Create: true, Mode: e.Mode, Writer: "c"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.File, e.Generation = f.ID(), f.Generation()
+		},
+		"recovery has found it open": func(w *world, e *bb.Entry) {
+			w.entries[e.Place()], w.sizes[e.Generation] = *e, 30
+			w.files.Reopen(e)
+		},
+		"its name alone is there": func(w *world, e *bb.Entry) { w.entries[e.Place()] = *e },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for uid, permitted := range map[uint32]bool{1000: true, 1001: false} {
+				w := newWorld(t)
+				e := bb.Entry{
+					Parent: bb.RootDir, Name: "x", Type: bb.TypeFile, File: 5, Generation: 6, Open: true, Holders: []bb.NodeID{"n1"}, UID: 1000, GID: 1000, Mode: 0o444,
+				}
+				prepare(w, &e)
+				caller := access.Of(uid, uid)
+				if _, err := w.files.Open(t.Context(), caller, OpenOptions{Path: "x", Create: true, Mode: 0o644, Writer: "d"}); bb.KindOf(err) != bb.Permission {
+					t.Errorf("user %d opens it first: %v", uid, err)
+				}
+				_, _, err := w.files.Resume(t.Context(), caller, OpenOptions{Path: "x", Create: true, Mode: 0o444, Writer: "c", ResumeFile: e.File, ResumeGeneration: e.Generation})
+				if denied := bb.KindOf(err) == bb.Permission; denied == permitted || permitted && err != nil {
+					t.Errorf("user %d goes on: %v", uid, err)
+				}
+			}
+		})
+	}
+}
+
 // TestFinishedLater: the end of a file that has no writer is tried again until it succeeds.
 func TestFinishedLater(t *testing.T) {
 	t.Parallel()

@@ -53,7 +53,7 @@ func (f *File) joinOpen(ctx context.Context, c access.Caller, o OpenOptions) (ag
 	defer f.mu.Unlock()
 	truncates := o.replaces(f.old) && (o.ResumeGeneration == 0 || !f.state.committed)
 	switch f.state.joining(opening{
-		exclusive: o.Create && o.Exclusive, permitted: c.Permits(f.entry.UID, f.entry.GID, f.entry.Mode, access.Write),
+		exclusive: o.Create && o.Exclusive, permitted: o.mayWrite(c, &f.entry),
 		fence: o.Fence, truncates: truncates,
 	}) {
 	case stepLookAgain:
@@ -95,7 +95,7 @@ func (s *Files) begin(ctx context.Context, c access.Caller, f *File, mayCreate b
 		return bb.E(bb.Exists, "create", o.Path, "the file exists")
 	case e.IsDir() || e.Type.Special():
 		return bb.NotFile("open", o.Path, e.Type, e.Target)
-	case !c.Permits(e.UID, e.GID, e.Mode, access.Write):
+	case !o.mayWrite(c, &e):
 		return access.Denied("open", o.Path, "write it")
 	case e.Lost && !o.Truncate:
 		return bb.E(bb.Lost, "open", o.Path, e.LostReason())
@@ -149,7 +149,7 @@ func (s *Files) beginNew(ctx context.Context, c access.Caller, f *File, mayCreat
 func (s *Files) Resume(ctx context.Context, c access.Caller, o OpenOptions) (*File, *bb.Entry, error) {
 	f := s.Of(o.ResumeFile)
 	if f != nil && f.generation == o.ResumeGeneration && f.join() {
-		if c.Permits(f.entry.UID, f.entry.GID, f.entry.Mode, access.Write) {
+		if o.mayWrite(c, &f.entry) {
 			return f, nil, nil
 		}
 		f.Abandon(ctx)
@@ -178,6 +178,12 @@ func (s *Files) Resume(ctx context.Context, c access.Caller, o OpenOptions) (*Fi
 // stays, and so do bytes that were acknowledged to them as safe.
 func (o *OpenOptions) replaces(n bb.Generation) bool {
 	return o.Truncate && (o.ResumeGeneration == 0 || n < o.ResumeGeneration)
+}
+
+// mayWrite reports whether the caller may write a file. A mode counts when a file is opened first: one who makes a
+// file may write it, whatever its mode. So a file's owner may go on.
+func (o *OpenOptions) mayWrite(c access.Caller, e *bb.Entry) bool {
+	return o.ResumeFile != 0 && o.ResumeFile == e.File && c.Owns(e.UID) || c.Permits(e.UID, e.GID, e.Mode, access.Write)
 }
 
 // OpenOptions are the options of opening a file.
