@@ -420,7 +420,7 @@ func (m *mounted) requests(t *testing.T) func() int {
 // listed. A file that is open there is not empty here: its size is waited for.
 func TestPeerAway(t *testing.T) {
 	hosts := newMountsOf(t, 2, admin.BufferSpec{Name: "b", Mode: 0o777}) // without a store that could answer in its place
-	here, there := hosts[0], hosts[1] // the first has the namespace's server
+	here, there := hosts[0], hosts[1]                                    // the first has the namespace's server
 	for _, dir := range []string{"a", "d", "d/from", "open", "x"} {
 		check(t, os.Mkdir(there.at(dir), 0o777))
 	}
