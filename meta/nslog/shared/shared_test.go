@@ -141,7 +141,7 @@ func TestDestroyedMeanwhile(t *testing.T) {
 	a.tree.MarkDestroyed()
 	ended := make(chan struct{})
 	go func() { a.tree.End(); close(ended) }()
-	time.Sleep(50 * time.Millisecond) // for the release to wait as well
+	time.Sleep(50 * time.Millisecond) // for the end to wait as well
 	a.log.all.open()
 	for range cap(told) {
 		if err := <-told; err != nil && !errors.Is(err, bb.NotFound) {
@@ -149,6 +149,9 @@ func TestDestroyedMeanwhile(t *testing.T) {
 		}
 	}
 	<-ended
+	if h, err := owner.Newest(ctx, a.log); err != nil || h.Released {
+		t.Errorf("a log that nobody claims any more is released: %+v (%v)", h, err)
+	}
 }
 
 // Callers wait while there is no owner, and get that error at their own deadline. Calls that were

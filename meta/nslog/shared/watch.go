@@ -202,10 +202,14 @@ func (t *Tree) emptied(h owner.Holder) time.Duration {
 	return goneFor - time.Since(t.mu.end.since)
 }
 
-// End ends the part of this daemon in order. The next owner need not wait.
+// End ends the part of this daemon in order. The next owner need not wait. Of a namespace that is destroyed there is none.
 func (t *Tree) End() {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
 	defer cancel()
+	if errors.Is(t.gone(), kv.ErrNoBucket) {
+		t.Close()
+		return
+	}
 	if err := t.Release(ctx); err != nil {
 		t.o.Logger.Warn("the next owner of a namespace has to wait for this daemon's lease to end", "buffer", t.o.Buffer, "err", err)
 	}
