@@ -119,12 +119,33 @@ func TestCommands(t *testing.T) {
 	m.inBuffer(t, file, "on the mount!")
 	m.bbctl(t, 0, "mount", "--log", filepath.Join(t.TempDir(), "log"), "bb://b", m.dir)
 	holds(t, file, "on the mount!")
-	m.bbctl(t, 0, "umount", m.dir)
 	m.inBuffer(t, file, "on the mount!")
+
+	if m.pagesLeft(t) == 0 {
+		t.Error("usual writes leave no pages")
+	}
+	m.bbctl(t, 0, "umount", m.dir)
+	m.bbctl(t, 0, "mount", "--direct-writes", "bb://b", m.dir)
+	if n := m.pagesLeft(t); n != 0 {
+		t.Errorf("direct writes leave %d pages", n)
+	}
+	m.bbctl(t, 0, "umount", m.dir)
 
 	m.bbctl(t, 0, "mount", "--coherent", "bb://b", m.dir)
 	m.coherent(t)
 	m.bbctl(t, 0, "umount", m.dir)
+}
+
+// pagesLeft writes a file on the mount, and returns how many pages of it the kernel has.
+func (m *mounted) pagesLeft(t *testing.T) uint64 {
+	t.Helper()
+	file := filepath.Join(m.dir, "pages")
+	write(t, file, strings.Repeat("x", 100_000))
+	var there unix.Cachestat_t
+	f := open(t, file, os.O_RDONLY)
+	check(t, unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{}, &there, 0))
+	check(t, f.Close())
+	return there.Cache
 }
 
 // coherent fails the test unless each write on the mount is a commit.

@@ -19,7 +19,7 @@ import (
 )
 
 func newMountCommand(a *app.App) *cobra.Command {
-	var foreground, coherent bool
+	var foreground, coherent, direct bool
 	var log string
 	cmd := &cobra.Command{
 		Use: "mount bb://BUFFER DIR", Short: "Mount a buffer as a file system, for programs that link no library", Args: cobra.ExactArgs(2),
@@ -42,12 +42,16 @@ them; run by another user, it needs fusermount3, and that user alone may enter.`
 			if coherent {
 				line = append(line, "--coherent")
 			}
+			if direct {
+				line = append(line, "--direct-writes")
+			}
 			return runMount(cmd.Context(), a, foreground, append(line, "--socket="+a.SocketAddress(), "--", args[0], args[1]))
 		},
 	}
 	cmd.Flags().BoolVarP(&foreground, "foreground", "f", false, "stay in the foreground, and log to standard error")
 	cmd.Flags().StringVar(&log, "log", "", "file that the mount appends its log to, in the background (default: none)")
 	cmd.Flags().BoolVar(&coherent, "coherent", false, "show each write to programs on all nodes when it returns, which costs a commit")
+	cmd.Flags().BoolVar(&direct, "direct-writes", false, "take the bytes of programs that only write past the kernel's pages")
 	return cmd
 }
 
