@@ -355,6 +355,55 @@ func TestClusterExchangesMeet(t *testing.T) {
 	wantExchanged(t, c, there, dir, want)
 }
 
+// TestClusterExchangeAfterItsWait: an exchange is made when the owner of the other file does not wait for it any more, since
+// their session has broken. The owner finds its file all the same.
+func TestClusterExchangeAfterItsWait(t *testing.T) {
+	if testing.Short() {
+		t.Skip("an owner waits for seconds")
+	}
+	t.Parallel()
+	var hold messageHold
+	nodes := startClusterWith(t, 2, func(c *bbd.Config) {
+		c.Meta.Engine, c.Meta.InProcess = meta.EngineLog, heldServer{c.Meta.InProcess, &hold}
+		c.Limits.Silence = 2 * time.Second
+	})
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
+	there := nodes[1].dial().Buffer("shared")
+	ctx := limited(t, time.Minute)
+	for _, n := range nodes { // nothing but the exchange has both names
+		defer n.daemon.PauseFlushes("shared")()
+	}
+	write(t, b, "y-late", []byte("here")) // the owner of the higher one exchanges them
+	f := open(t, there, "x-late", []byte("there"))
+	held, release := hold.arm("y-late", "x-late")
+	defer release()
+	answer := make(chan error, 1)
+	go func() { answer <- b.Exchange(ctx, "y-late", "x-late") }()
+	<-held
+	nodes[0].daemon.BreakSessions("n2")
+	fmt.Fprint(f, " and")
+	if err := f.Sync(); err != nil { // the file rests until the wait is over
+		t.Error(err)
+	}
+	release()
+	if err := <-answer; err != nil {
+		t.Error(err)
+	}
+	fmt.Fprint(f, " more")
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, n := range nodes {
+		n.daemon.PauseFlushes("shared")()
+	}
+	drain(t, c, "shared")
+	wantFile(t, b, "y-late", []byte("there and more"))
+	wantFile(t, there, "x-late", []byte("here"))
+	wantStored(t, dir, "y-late", []byte("there and more"))
+	wantStored(t, dir, "x-late", []byte("here"))
+}
+
 // TestClusterExchangeOutlivesItsClient: a file of another daemon rests until the namespace has made an exchange, although
 // the client is gone, or the session between the daemons. So its writer meets no other file at its name.
 func TestClusterExchangeOutlivesItsClient(t *testing.T) {

@@ -22,6 +22,7 @@ func newOpen(b *Buffer) *file.Files {
 	}, b.name, file.Parts{
 		Spec: b.Spec, Revisions: func() bool { return b.log() != nil }, Committed: b.committed,
 		Names: b.ns, Paths: filePaths{b.paths}, Cache: b.cache, Replicas: fileReplicas{b}, Queue: fileQueue{b}, Gate: b.gate,
+		CatchUp: func(file bb.FileID) (bool, error) { return b.changes.CatchUp(file) }, // b.changes is made later
 	})
 }
 

@@ -24,6 +24,9 @@ type writebackFiles struct{ later }
 // OpenPaths returns the paths of the files that are being written and have been committed in part.
 func (f writebackFiles) OpenPaths() []string { return f.b.open.PublishedPaths() }
 
+// CatchUp notes the new place of a file that a late exchange has moved.
+func (f writebackFiles) CatchUp(file bb.FileID) (bool, error) { return f.b.changes.CatchUp(file) }
+
 // SaveReaders brings into memory the bytes that readers of a file would need from the store's object.
 func (f writebackFiles) SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error {
 	return f.b.cache.SaveReaders(ctx, file, newer)

@@ -32,7 +32,8 @@ import (
 //	 the request ends ─────────────────────▶ finds the file's entry at the other place, and follows
 //
 // The request lasts until the namespace has answered, even if the client of the exchange is gone. If the session between
-// the owners breaks, the second one looks for some time, since the exchange may be under way.
+// the owners breaks, the second one looks for some time, since the exchange may be under way. If that is made later still, the second owner
+// finds it when it misses the file at its place (CatchUp).
 //
 // The first file is the one with the higher place. So each exchange locks the lower place before the higher one, as
 // Files.Lock does, and no exchanges wait for each other in a circle.
@@ -296,8 +297,30 @@ func (v *Service) Follow(ctx context.Context, r call.Request, m *wire.Follow) (p
 	if e, moved := b.foundAt(at, to, had[0].File, late); moved {
 		b.follow(&e, is)
 		held.Exchanged([2]storeop.Exchanged{b.heldOf(&had[0]), b.heldOf(&had[1])})
+	} else if late > 0 {
+		b.later.Store(had[0].File, to)
 	}
 	return &wire.Empty{}, nil
+}
+
+// CatchUp follows an exchange of a file of this node that was made after Follow had waited for it, and reports whether there
+// was one. Others call it that do not find the file at its place, before they drop bytes. The place is locked.
+func (b *Buffer) CatchUp(file bb.FileID) (moved bool, err error) {
+	to, unsure := b.later.Load(file)
+	if !unsure {
+		return false, nil
+	}
+	e, moved, err := b.fileAt(to.(bb.Place), file)
+	if err != nil || !moved {
+		return false, err
+	}
+	path, err := b.pathAt(b.ctx, e.Place())
+	if err != nil {
+		return false, err
+	}
+	b.follow(&e, path)
+	b.later.Delete(file)
+	return true, nil
 }
 
 // foundAt looks for a file at two places until the namespace has answered for both, and reports whether it has moved from

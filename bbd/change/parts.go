@@ -3,6 +3,7 @@ package change
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"forebay/bbd/access"
@@ -141,6 +142,7 @@ type Buffer struct {
 	name        string
 	p           Parts
 	directories lockorder.Mutex[lockrank.Directories] // a directory is renamed for a transaction
+	later       sync.Map                              // places by the files that an exchange may still move there (CatchUp)
 }
 
 // NewBuffer returns the changer of a buffer's names, until ctx ends.

@@ -156,6 +156,7 @@ func (f *File) put(ctx context.Context, e bb.Entry) error {
 		return bb.Wrap("commit", f.path, err)
 	}
 	ctx = f.in.ctx
+	wanted := e
 	e.Parent, e.Name = f.at.Dir, f.at.Name
 	var err error
 	if !f.state.exists {
@@ -171,6 +172,13 @@ func (f *File) put(ctx context.Context, e bb.Entry) error {
 		e, err = f.update(ctx, e)
 	}
 	if bb.KindOf(err) == bb.NotFound && !f.in.o.Owners.Alone {
+		moved, unknown := f.in.p.CatchUp(f.file)
+		switch {
+		case moved:
+			return f.put(ctx, wanted)
+		case unknown != nil:
+			return bb.Wrap("commit", f.path, unknown)
+		}
 		if err = f.taken(ctx, err); bb.KindOf(err) == bb.NotFound {
 			f.abandon()
 		}

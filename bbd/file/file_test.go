@@ -43,7 +43,8 @@ func newWorld(t *testing.T) *world {
 		Elsewhere: func() bb.NodeID { return "" }, Grace: time.Second, Since: time.Now(),
 		Go: func(run func()) { go run() }, Log: slog.New(slog.DiscardHandler),
 	}, "b", Parts{
-		Spec: func() bb.Buffer { return bb.Buffer{Name: "b", Replicas: 2, Flush: []bb.FlushRule{{Pattern: "*/"}}} }, Revisions: func() bool { return false },
+		CatchUp: func(bb.FileID) (bool, error) { return false, nil },
+		Spec:    func() bb.Buffer { return bb.Buffer{Name: "b", Replicas: 2, Flush: []bb.FlushRule{{Pattern: "*/"}}} }, Revisions: func() bool { return false },
 		Committed: func([]store.NewExtent) {}, Names: w, Paths: worldPaths{w}, Cache: worldCache{}, Replicas: w, Queue: w, Gate: w,
 	})
 	return w

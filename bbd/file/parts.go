@@ -129,4 +129,6 @@ type Parts struct {
 	Replicas  Replicator
 	Queue     Queue
 	Gate      Gate
+	// CatchUp follows a late exchange of a file that is not at its place, which is locked, and reports whether there was one.
+	CatchUp func(bb.FileID) (moved bool, err error)
 }

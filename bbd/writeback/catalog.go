@@ -149,7 +149,12 @@ func (b *Buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, strin
 	e, err := b.names.Lookup(ctx, at.Dir, at.Name)
 	for missing(&e, err, k.File) {
 		// A rename may be half way, which the namespace has and b does not yet.
-		b.files.Lock(at)()
+		unlock := b.files.Lock(at)
+		_, unknown := b.files.CatchUp(k.File)
+		unlock()
+		if unknown != nil {
+			return bb.Entry{}, "", unknown
+		}
 		now, ok := b.dirtyAt(k.File)
 		if !ok || now == at {
 			return bb.Entry{}, "", gone

@@ -27,6 +27,9 @@ type Files interface {
 	OpenPaths() []string
 	// Lock locks a place. No commit, rename or removal is under way there until unlock is called.
 	Lock(at bb.Place) (unlock func())
+	// CatchUp notes the new place of a file that an exchange has moved of which this node did not learn. The file's place
+	// before is locked.
+	CatchUp(file bb.FileID) (moved bool, err error)
 	// SaveReaders brings into memory the bytes that readers of a file would need from the store's object, before
 	// that is replaced by a generation.
 	SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error

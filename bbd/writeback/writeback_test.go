@@ -30,13 +30,14 @@ type world struct {
 	spec    bb.Buffer
 	entries map[bb.Place]bb.Entry
 	ops     []namespace.StoreOp
-	noted   []namespace.StoreOp // not read yet
-	unread  error               // of Read
-	unsaid  error               // of Update, once, after it has changed the entry
-	reading chan struct{}       // Read waits for it, unless it is nil
-	txn     bb.TxnID            // which replaces all files
-	changed func()              // called once when a place is locked, for a change under way there
-	rename  func()              // carried out once after Update, when the place is free
+	noted   []namespace.StoreOp  // not read yet
+	unread  error                // of Read
+	unsaid  error                // of Update, once, after it has changed the entry
+	reading chan struct{}        // Read waits for it, unless it is nil
+	txn     bb.TxnID             // which replaces all files
+	changed func()               // called once when a place is locked, for a change under way there
+	rename  func()               // carried out once after Update, when the place is free
+	catchUp func() (bool, error) // nil: no exchange is late
 	locked  map[bb.Place]bool
 	marked  func()       // called by MarkDirty, unless it is nil
 	look    func() error // called by Lookup and Resolve, unless it is nil
@@ -117,6 +118,13 @@ type files struct{ *world }
 
 func (f files) Spec() bb.Buffer     { return f.spec }
 func (f files) OpenPaths() []string { return nil }
+
+func (f files) CatchUp(bb.FileID) (bool, error) {
+	if f.catchUp != nil {
+		return f.catchUp()
+	}
+	return false, nil
+}
 
 func (f files) Lock(at bb.Place) (unlock func()) {
 	if f.locked == nil {
@@ -218,6 +226,34 @@ func (b *Buffer) catalog() Catalog {
 }
 
 func place(name string) bb.Place { return bb.Place{Dir: bb.RootDir, Name: name} }
+
+// TestLateExchange: a queued file that is not at its place is found where a late exchange has put it, and stays queued while
+// that is not known.
+func TestLateExchange(t *testing.T) {
+	t.Parallel()
+	other := changed(file("n2"), func(e *bb.Entry) { e.File = 8 })
+	moved := changed(file("n1"), func(e *bb.Entry) { e.Name = "g" })
+	w := &world{entries: map[bb.Place]bb.Entry{place("f"): other, place("g"): moved}}
+	b, waiting := w.start(t, owner.Node{Self: "n1"})
+	waiting.Add(moved.File, dirty.File{At: place("f"), Generation: moved.Generation})
+	key := flusher.Key{Buffer: "b", File: moved.File, Generation: moved.Generation}
+	w.catchUp = func() (bool, error) { return false, bb.Unavailable }
+	if _, _, err := b.dirtyEntry(t.Context(), key); !errors.Is(err, bb.Unavailable) {
+		t.Errorf("while the namespace does not answer: %v", err)
+	}
+	w.catchUp = func() (bool, error) {
+		waiting.Change(moved.File, func(f *dirty.File) { f.At = place("g") })
+		return true, nil
+	}
+	if e, _, err := b.dirtyEntry(t.Context(), key); err != nil || e.Name != "g" {
+		t.Errorf("after the exchange: %q, %v", e.Name, err)
+	}
+	w.catchUp = nil
+	waiting.Change(moved.File, func(f *dirty.File) { f.At = place("f") })
+	if _, _, err := b.dirtyEntry(t.Context(), key); !errors.Is(err, bb.NotFound) {
+		t.Errorf("replaced, without an exchange: %v", err)
+	}
+}
 
 // TestBegin begins flushes that end before any byte of the file is read.
 func TestBegin(t *testing.T) {
