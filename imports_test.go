@@ -206,7 +206,8 @@ var layers = []struct {
 	{"cmd/bbmount/names", []string{"client/...", "internal/..."}},
 	{"cmd/bbmount/xattrs", []string{"cmd/bbmount/request", "client/...", "internal/..."}},
 	{"cmd/bbmount/fstab", []string{"internal/bb"}},
-	{"cmd/bbmount", []string{"cmd/bbmount/attrcache", "cmd/bbmount/bufferfs", "cmd/bbmount/fstab", "cmd/bbmount/kernel", "cmd/bbmount/passthrough", "cmd/bbmount/peers", "client/...", "internal/..."}},
+	{"cmd/bbmount/device", []string{"internal/bb"}},
+	{"cmd/bbmount", []string{"cmd/bbmount/attrcache", "cmd/bbmount/bufferfs", "cmd/bbmount/device", "cmd/bbmount/fstab", "cmd/bbmount/kernel", "cmd/bbmount/passthrough", "cmd/bbmount/peers", "client/...", "internal/..."}},
 	{"cmd/...", []string{"client/...", "rdma/...", "internal/..."}},
 	{"scripts/...", []string{"internal/..."}},
 }
@@ -300,6 +301,7 @@ var without = []struct {
 // package unsafe that makes it right.
 var unsafeFiles = []string{
 	"bbd/store/format/format.go",
+	"cmd/bbmount/device/backing.go",
 	"flusher/backing/asuser/confine/confine.go",
 	"flusher/backing/asuser/confine/seccomp.go",
 	"flusher/backing/posix/lustre/project.go",

@@ -22,6 +22,7 @@ import (
 	"forebay/client/admin"
 	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/bufferfs"
+	"forebay/cmd/bbmount/device"
 	"forebay/cmd/bbmount/kernel"
 	"forebay/cmd/bbmount/passthrough"
 	"forebay/cmd/bbmount/peers"
@@ -73,11 +74,18 @@ func serve(ctx context.Context, o options) error {
 	defer end()
 	ends := new(passthrough.Ends)
 	f := bufferfs.New(life, c, o.buffer, ends, peers.New(c, o.retry), o.sharing(), o.log)
-	server, err := ends.Mount(dir, f.Root(), o.fuse())
+	settings := o.fuse()
+	dev, err := device.Mount(dir, &settings.MountOptions, o.log)
 	if err != nil {
 		return mountError(dir, err)
 	}
-	o.tellReads(ends, server)
+	settings.ServerCallbacks = dev
+	if err := dev.Begin(ends.Wrap(fusefs.NewNodeFS(f.Root(), settings)), &settings.MountOptions); err != nil {
+		unmount(dir, o.log)
+		return mountError(dir, err)
+	}
+	dev.Serve()
+	o.tellReads(ends, dev)
 	if err := readAhead(dir); err != nil {
 		o.log.Debug("the kernel reads ahead as far as it does by itself", "err", err)
 	}
@@ -87,7 +95,7 @@ func serve(ctx context.Context, o options) error {
 	go f.Changes(life, changes)
 	o.ready()
 	defer context.AfterFunc(ctx, func() { unmount(dir, o.log) })()
-	server.Wait()
+	dev.Wait()
 	f.Close()
 	return nil
 }
@@ -114,10 +122,10 @@ func (p *passes) String() string { return string(*p) }
 func (p *passes) Type() string { return "string" }
 
 // tellReads logs which way reads of large files go, if they are to be passed on.
-func (o *options) tellReads(ends *passthrough.Ends, server *fuse.Server) {
+func (o *options) tellReads(ends *passthrough.Ends, dev passthrough.Device) {
 	if o.passes != passRead {
 		ends.Off()
-	} else if err := passthrough.Check(server); err != nil {
+	} else if err := passthrough.Check(dev); err != nil {
 		ends.Off()
 		o.log.Warn("all files are read through this process: the kernel refuses passthrough, for which it needs Linux 6.9 and root", "err", err)
 	} else {
@@ -140,8 +148,9 @@ func (o *options) fuse() *fusefs.Options {
 	attr := o.sharing().Keep(keep)
 	return &fusefs.Options{
 		EntryTimeout: &keep, AttrTimeout: &attr, NullPermissions: true,
+		ExternalNodeID: true, // the number of a node is that of its inode, which a process that goes on can give to it again
 		MountOptions: fuse.MountOptions{
-			AllowOther: o.others, DirectMountStrict: os.Geteuid() == 0, Options: []string{"default_permissions"},
+			AllowOther: o.others, Options: []string{"default_permissions"},
 			FsName: mounts.Source(o.buffer, cmp.Or(o.client.Address, os.Getenv("FOREBAY_SOCKET"))), Name: mounts.Subtype,
 			MaxWrite: maxRequest, MaxReadAhead: maxRequest, MaxBackground: maxBackground,
 			// No file has setuid, setgid or capabilities. Without this the kernel requests the attribute with the

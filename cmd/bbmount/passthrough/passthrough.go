@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -177,28 +176,27 @@ func (e *Ends) Wanted(w Way) bool { return e != nil && w == Try && !e.off.Load()
 // After has f called when the Release is over that is carried out with a context.
 func (e *Ends) After(ctx *fuse.Context, f func()) { e.byCall.Store(ctx.Cancel, f) }
 
-// Mount mounts a file system on a directory and serves it. It is fs.Mount for one whose ends are carried out.
-func (e *Ends) Mount(dir string, root fs.InodeEmbedder, o *fs.Options) (*fuse.Server, error) {
-	server, err := fuse.NewServer(&fileSystem{fs.NewNodeFS(root, o), e}, dir, &o.MountOptions)
-	if err != nil {
-		return nil, err
-	}
-	go server.Serve()
-	return server, server.WaitMount()
+// Wrap returns a file system whose ends are carried out.
+func (e *Ends) Wrap(calls fuse.RawFileSystem) fuse.RawFileSystem { return &fileSystem{calls, e} }
+
+// Device is a mount's connection to the kernel.
+type Device interface {
+	RegisterBackingFd(m *fuse.BackingMap) (id int32, errno syscall.Errno)
+	UnregisterBackingFd(id int32) syscall.Errno
 }
 
 // Check returns the reason why a mount cannot pass reads on to the kernel, nil if it can.
-func Check(server *fuse.Server) error {
+func Check(device Device) error {
 	fd, err := unix.MemfdCreate("bbmount", unix.MFD_CLOEXEC)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	id, errno := server.RegisterBackingFd(&fuse.BackingMap{Fd: int32(fd)})
+	id, errno := device.RegisterBackingFd(&fuse.BackingMap{Fd: int32(fd)})
 	if errno != 0 {
 		return errno
 	}
-	server.UnregisterBackingFd(id)
+	device.UnregisterBackingFd(id)
 	return nil
 }
 
