@@ -206,8 +206,9 @@ var layers = []struct {
 	{"cmd/bbmount/names", []string{"client/...", "internal/..."}},
 	{"cmd/bbmount/xattrs", []string{"cmd/bbmount/request", "client/...", "internal/..."}},
 	{"cmd/bbmount/fstab", []string{"internal/bb"}},
-	{"cmd/bbmount/device", []string{"internal/bb"}},
-	{"cmd/bbmount", []string{"cmd/bbmount/attrcache", "cmd/bbmount/bufferfs", "cmd/bbmount/device", "cmd/bbmount/fstab", "cmd/bbmount/kernel", "cmd/bbmount/passthrough", "cmd/bbmount/peers", "client/...", "internal/..."}},
+	{"cmd/bbmount/device", []string{"internal/bb", "internal/mounts"}},
+	{"cmd/bbmount/tables", []string{"internal/bb"}},
+	{"cmd/bbmount", []string{"cmd/bbmount/attrcache", "cmd/bbmount/bufferfs", "cmd/bbmount/device", "cmd/bbmount/fstab", "cmd/bbmount/kernel", "cmd/bbmount/passthrough", "cmd/bbmount/peers", "cmd/bbmount/tables", "client/...", "internal/..."}},
 	{"cmd/...", []string{"client/...", "rdma/...", "internal/..."}},
 	{"scripts/...", []string{"internal/..."}},
 }

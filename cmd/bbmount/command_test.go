@@ -98,6 +98,7 @@ func TestCommands(t *testing.T) {
 	says(t, m.bbctl(t, 2, "mount", "bb://b/path", m.dir), "a whole buffer is mounted")
 	says(t, m.bbctl(t, 2, "mount", "bb://b"), "one argument")
 	says(t, m.bbctl(t, 3, "umount", m.dir), "no buffer is mounted there")
+	says(t, m.bbctl(t, 3, "remount", m.dir), "no buffer is mounted there")
 	says(t, exits(t, 5, bbdtest.Bbctl(t), "--socket", "/nowhere", "mount", "bb://b", m.dir), "no daemon answers")
 	check(t, os.Remove(file))
 
@@ -109,6 +110,9 @@ func TestCommands(t *testing.T) {
 	write(t, file, "on the mount")
 	m.inBuffer(t, file, "on the mount")
 	f := open(t, file, os.O_WRONLY|os.O_APPEND)
+	if text := m.bbctl(t, 0, "remount", m.dir); text != "" {
+		t.Errorf("remount printed %q", text)
+	}
 	put(t, f, "!")
 	says(t, m.bbctl(t, 9, "umount", m.dir), "--lazy")
 	m.bbctl(t, 0, "umount", "--lazy", m.dir)

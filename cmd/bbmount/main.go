@@ -102,6 +102,10 @@ the files give them; run by somebody else, that user alone.`,
 func runForeground(ctx context.Context, o options) error {
 	o.log = newLog(os.Stderr)
 	o.client.Name, o.client.Logger = "bbmount "+version, o.log
+	from, err := earlier()
+	if err != nil {
+		return err
+	}
 	tell, err := parent()
 	if err != nil {
 		return err
@@ -112,7 +116,7 @@ func runForeground(ctx context.Context, o options) error {
 			o.log.Warn("notifying systemd", "err", err)
 		}
 	}
-	err = serve(ctx, o)
+	err = serve(ctx, o, from)
 	if err != nil {
 		tell(err.Error())
 	}

@@ -22,7 +22,6 @@ import (
 	"forebay/client/admin"
 	"forebay/cmd/bbmount/attrcache"
 	"forebay/cmd/bbmount/bufferfs"
-	"forebay/cmd/bbmount/device"
 	"forebay/cmd/bbmount/kernel"
 	"forebay/cmd/bbmount/passthrough"
 	"forebay/cmd/bbmount/peers"
@@ -52,53 +51,79 @@ const (
 )
 
 // serve mounts a buffer, and serves it until it is unmounted. When ctx ends, it unmounts. If
-// programs have files open, it does so lazily and serves these until they are closed.
-func serve(ctx context.Context, o options) error {
-	dir := o.dir
-	if err := checkDir(dir); err != nil {
+// programs have files open, it does so lazily and serves these until they are closed. With a state it goes on for an earlier
+// process.
+func serve(ctx context.Context, o options, from *state) error {
+	if from != nil {
+		o.dir = from.Dir
+	} else if err := checkDir(o.dir); err != nil {
 		return err
 	}
-	o.client.RetryFor = o.retry
-	if o.retry == 0 {
-		o.client.RetryFor = math.MaxInt64 / 2
-	}
-	c, err := client.Dial(ctx, o.client)
+	c, err := o.dial(ctx, from)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if _, err := admin.BufferInfo(ctx, c, o.buffer); err != nil {
-		return err
-	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	ends := new(passthrough.Ends)
-	f := bufferfs.New(life, c, o.buffer, ends, peers.New(c, o.retry), o.sharing(), o.log)
-	settings := o.fuse()
-	dev, err := device.Mount(dir, &settings.MountOptions, o.log)
-	if err != nil {
-		return mountError(dir, err)
+	s := &server{o: o, ends: new(passthrough.Ends)}
+	s.files = bufferfs.New(life, c, o.buffer, s.ends, peers.New(c, o.retry), o.sharing(), o.log)
+	if err := s.start(life, from); err != nil || from != nil && from.rehearsal {
+		return err
 	}
-	settings.ServerCallbacks = dev
-	if err := dev.Begin(ends.Wrap(fusefs.NewNodeFS(f.Root(), settings)), &settings.MountOptions); err != nil {
-		unmount(dir, o.log)
-		return mountError(dir, err)
-	}
-	dev.Serve()
-	o.tellReads(ends, dev)
-	if err := readAhead(dir); err != nil {
+	o.tellReads(s.ends, s.dev)
+	if err := readAhead(o.dir); err != nil {
 		o.log.Debug("the kernel reads ahead as far as it does by itself", "err", err)
 	}
 	changes := func(ctx context.Context, ready func()) iter.Seq2[admin.Event, error] {
-		return admin.Watch(ctx, c, o.buffer, ready, attrcache.Kinds()...)
+		return admin.Watch(ctx, c, o.buffer, func() {
+			ready()
+			if from != nil {
+				s.files.Restored()
+			}
+			from = nil
+		}, attrcache.Kinds()...)
 	}
-	go f.Changes(life, changes)
+	go s.files.Changes(life, changes)
 	o.ready()
-	defer context.AfterFunc(ctx, func() { unmount(dir, o.log) })()
-	dev.Wait()
-	f.Close()
+	restarts, stop := context.WithCancel(ctx)
+	defer stop()
+	go s.restarts(restarts)
+	defer context.AfterFunc(ctx, func() { unmount(o.dir, o.log) })()
+	s.dev.Wait()
+	s.files.Close()
 	return nil
 }
+
+// dial connects to the daemon. A process that goes on for another waits for one, since programs wait already.
+func (o *options) dial(ctx context.Context, from *state) (*client.Client, error) {
+	o.client.RetryFor = o.retry
+	if o.retry == 0 {
+		o.client.RetryFor = math.MaxInt64 / 2
+	}
+	for {
+		c, err := client.Dial(ctx, o.client)
+		if from != nil && !from.rehearsal {
+			if err == nil || ctx.Err() != nil {
+				return c, err
+			}
+			o.log.Warn("waiting for the daemon", "err", err)
+			time.Sleep(dialAgain)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if _, err := admin.BufferInfo(ctx, c, o.buffer); err != nil {
+			c.Close()
+			return nil, err
+		}
+		return c, nil
+	}
+}
+
+// dialAgain is the pause between attempts to reach the daemon.
+const dialAgain = 100 * time.Millisecond
 
 // passes is the way of reads of large files.
 type passes string

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -27,6 +28,7 @@ type mounted struct {
 	*bbdtest.Daemon
 	dir  string // where the buffer is mounted
 	user int    // who mounts it; 0: root
+	exe  string // bbmount; "": the one that the tests build
 	b    *client.Buffer
 	log  *log
 }
@@ -113,7 +115,7 @@ func (m *mounted) mount(t *testing.T, args ...string) *os.Process {
 	if m.Host != nil {
 		start = m.Host.Command
 	}
-	cmd := start(bbdtest.Bbmount(t), append([]string{"--foreground", "--socket", "unix://" + m.Socket, "bb://b", m.dir}, args...)...)
+	cmd := start(cmp.Or(m.exe, bbdtest.Bbmount(t)), append([]string{"--foreground", "--socket", "unix://" + m.Socket, "bb://b", m.dir}, args...)...)
 	cmd.Env = append(os.Environ(), readyEnv+"=1")
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.Stderr = m.log

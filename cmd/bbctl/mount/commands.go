@@ -12,6 +12,6 @@ import (
 func Commands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{
 		newMountCommand(a),
-		newUmountCommand(a), newAddressCommand(a), newPathCommand(a),
+		newRemountCommand(), newUmountCommand(a), newAddressCommand(a), newPathCommand(a),
 	}
 }

@@ -55,6 +55,24 @@ them; run by another user, it needs fusermount3, and that user alone may enter.`
 	return cmd
 }
 
+func newRemountCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "remount DIR", Short: "Restart the process of a mount under its programs, for instance after an upgrade", Args: cobra.ExactArgs(1),
+		Long: `Has the bbmount that is installed now go on for the process of a mount, and returns when it does.
+Programs keep their open files and directories, and wait for a moment. What they have written is
+committed before. If the new process cannot go on, the old one does, and the command fails: while
+requests wait for a daemon, and while programs read files by passthrough.`,
+		Example: "  bbctl remount /bb/scratch",
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir, err := mountedAt(args[0])
+			if err != nil {
+				return err
+			}
+			return mounts.Restart(dir)
+		},
+	}
+}
+
 // Run mounts a buffer in the background, and returns when the mount serves.
 func Run(ctx context.Context, a *app.App, buffer, dir string) error {
 	if err := a.UseContext(); err != nil {

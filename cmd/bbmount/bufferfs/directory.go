@@ -37,8 +37,12 @@ var _ = []any{
 }
 
 // OpendirHandle implements opendir.
-func (n *node) OpendirHandle(context.Context, uint32) (fusefs.FileHandle, uint32, syscall.Errno) {
-	return &directory{n: n, more: true}, 0, fusefs.OK
+func (n *node) OpendirHandle(ctx context.Context, flags uint32) (fusefs.FileHandle, uint32, syscall.Errno) {
+	d := &directory{n: n, more: true}
+	if inside(ctx) {
+		d.names = n.fsys.carried.listed[flags]
+	}
+	return d, 0, fusefs.OK
 }
 
 // Fsyncdir implements fsync of a directory. Names are durable when they are made.

@@ -166,6 +166,10 @@ func writes(flags uint32) bool { return flags&syscall.O_ACCMODE != syscall.O_RDO
 
 // Open implements open of a file that is there.
 func (n *node) Open(ctx context.Context, flags uint32) (h fusefs.FileHandle, how uint32, errno syscall.Errno) {
+	if inside(ctx) {
+		h, err := n.reopen(ctx, flags)
+		return h, 0, n.fsys.errno(err)
+	}
 	f, thread := n.fsys, request.Thread(ctx)
 	ctx, done := f.request(ctx)
 	defer done()

@@ -51,7 +51,9 @@ type FS struct {
 		sync.Mutex
 		files map[bb.FileID]*node // files with nodes
 		open  map[*node]struct{}  // files that have a content
+		gone  map[*node]struct{}  // nodes without a name
 	}
+	carried carried
 }
 
 // New returns a buffer as a file system until ctx ends. Its programs may read by passthrough, unless passes is nil.
@@ -63,7 +65,7 @@ func New(ctx context.Context, c *client.Client, buffer string, passes *passthrou
 		kept: attrcache.New(), passes: passes, peers: patience, sharing: sharing,
 		settled: names.Changes{Client: c, Buffer: c.Buffer(buffer), Settle: patience.Settle},
 	}
-	f.mu.files, f.mu.open = map[bb.FileID]*node{}, map[*node]struct{}{}
+	f.mu.files, f.mu.open, f.mu.gone = map[bb.FileID]*node{}, map[*node]struct{}{}, map[*node]struct{}{}
 	f.root = f.newNode(0)
 	return f
 }
@@ -110,6 +112,7 @@ func (f *FS) unlink(n *node) {
 	defer f.mu.Unlock()
 	n.takeOut()
 	n.unlinked = true
+	f.mu.gone[n] = struct{}{}
 }
 
 // openBelow returns the open files below a directory.

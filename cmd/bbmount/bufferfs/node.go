@@ -74,6 +74,7 @@ func (n *node) OnForget() {
 	if f.mu.files[n.id] == n {
 		delete(f.mu.files, n.id)
 	}
+	delete(f.mu.gone, n)
 	n.takeOut()
 }
 

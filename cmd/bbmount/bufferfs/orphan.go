@@ -14,8 +14,8 @@ import (
 // content for openers. The first write copies that to a temporary file of this process, where all
 // further ones go.
 type orphan struct {
-	base    *opened.File
-	scratch *os.File // nil: nothing was written yet
+	base    *opened.File // nil: scratch has the content
+	scratch *os.File     // nil: nothing was written yet
 
 	state struct {
 		sync.Mutex
@@ -99,7 +99,9 @@ func (o *orphan) release(context.Context) error { return nil }
 func (o *orphan) detach(context.Context) (content, error) { return o, nil }
 
 func (o *orphan) discard() {
-	o.base.Abort()
+	if o.base != nil {
+		o.base.Abort()
+	}
 	if o.scratch != nil {
 		o.scratch.Close()
 	}

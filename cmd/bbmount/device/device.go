@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -53,8 +54,9 @@ type Device struct {
 	server  *fuse.ProtocolServer
 	restart func(Call)
 
-	requests, answers, small sync.Pool // of *[]byte
-	notifying                sync.RWMutex
+	requests, answers, small sync.Pool     // of *[]byte
+	notifying                sync.RWMutex  // by notifications that wait for programs, but not by requests
+	dropping                 atomic.Int64  // requests that have the kernel drop pages
 	over                     chan struct{} // closed when the mount has ended
 	ending                   sync.Once
 
@@ -369,14 +371,23 @@ func (d *Device) Pause(ctx context.Context) error {
 			return bb.E(bb.Busy, "restart", "", "a notification of the kernel does not end")
 		}
 	}
-	d.mu.Lock()
-	d.mu.paused = true
-	d.mu.Unlock()
-	err := unix.SetNonblock(d.Fd(), true)
-	for err == nil && !d.idle() {
+	err := d.stop()
+	for waits := 0; err == nil && !d.idle(); {
 		wake()
-		if !pause(ctx) {
+		switch {
+		case !pause(ctx):
 			err = bb.E(bb.Busy, "restart", "", bb.Count(d.waiting(), "request of programs does", "requests of programs do")+" not end").WithRemedy("see whether the daemons answer: bbctl nodes")
+		case d.dropping.Load() == 0:
+			waits = 0
+		default:
+			waits++
+		}
+		if waits == maxWaits { // perhaps for pages that a request not read yet has to fill
+			waits = 0
+			d.resume()
+			for d.dropping.Load() > 0 && pause(ctx) {
+			}
+			err = d.stop()
 		}
 	}
 	if err != nil {
@@ -385,15 +396,30 @@ func (d *Device) Pause(ctx context.Context) error {
 	return err
 }
 
+// maxWaits is how often Pause finds a request that drops pages until it reads on.
+const maxWaits = 50
+
+// stop has no request read any more.
+func (d *Device) stop() error {
+	d.mu.Lock()
+	d.mu.paused = true
+	d.mu.Unlock()
+	return unix.SetNonblock(d.Fd(), true)
+}
+
 // Resume goes on after Pause.
 func (d *Device) Resume() {
+	d.notifying.Unlock()
+	d.resume()
+}
+
+func (d *Device) resume() {
 	if err := unix.SetNonblock(d.Fd(), false); err != nil {
 		d.log.Error("resuming", "err", err)
 	}
 	d.mu.Lock()
 	d.mu.paused = false
 	d.mu.Unlock()
-	d.notifying.Unlock()
 	d.Serve()
 }
 

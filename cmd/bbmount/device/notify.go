@@ -8,6 +8,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"forebay/internal/mounts"
 )
 
 var _ fs.ServerCallbacks = (*Device)(nil)
@@ -39,11 +41,11 @@ func (d *Device) notify(p []byte) fuse.Status {
 }
 
 // InodeNotify has the kernel drop the attributes of a node, and its pages from off on if that is not negative. For
-// attributes alone it waits for nothing.
+// attributes alone it waits for nothing, for pages it may wait for reads of programs. A request may call it.
 func (d *Device) InodeNotify(node uint64, off, length int64) fuse.Status {
 	if off >= 0 {
-		d.notifying.RLock()
-		defer d.notifying.RUnlock()
+		d.dropping.Add(1)
+		defer d.dropping.Add(-1)
 	}
 	return d.notify(message(fuse.NOTIFY_INVAL_INODE, node, uint64(off), uint64(length)))
 }
@@ -68,21 +70,18 @@ func (d *Device) InodeRetrieveCache(uint64, int64, []byte) (int, fuse.Status) { 
 // InodeNotifyStoreCache is not supported.
 func (d *Device) InodeNotifyStoreCache(uint64, int64, []byte) fuse.Status { return fuse.ENOSYS }
 
-// Call is a program's call of RestartCall, which waits for its answer, also from the process that goes on.
+// Call is a program's call of mounts.RestartCall, which waits for its answer, also from the process that goes on.
 type Call struct {
 	Unique uint64
 	UID    uint32
 }
 
-// RestartCall is the ioctl on a directory of the mount for its restart.
-const RestartCall = 'F'<<8 | 0x42
-
-// OnRestart has f called, which must not wait, with each RestartCall. It is called before Serve.
+// OnRestart has f called, which must not wait, with each mounts.RestartCall. It is called before Serve.
 func (d *Device) OnRestart(f func(Call)) { d.restart = f }
 
 func callOf(in []byte, h header) (Call, bool) {
 	const cmd = inHeader + 12
-	is := h.op == opIoctl && len(in) >= cmd+4 && binary.NativeEndian.Uint32(in[cmd:]) == RestartCall
+	is := h.op == opIoctl && len(in) >= cmd+4 && binary.NativeEndian.Uint32(in[cmd:]) == mounts.RestartCall
 	return Call{h.unique, h.uid}, is
 }
 

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"maps"
 	"sync"
 	"syscall"
 )
@@ -37,4 +38,18 @@ func (r *Retries) Second(thread uint32, path string) bool {
 	last, ok := r.paths[thread]
 	delete(r.paths, thread)
 	return ok && last == path
+}
+
+// Saved returns the paths by thread.
+func (r *Retries) Saved() map[uint32]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.paths)
+}
+
+// Restore is the inverse of Saved.
+func (r *Retries) Restore(paths map[uint32]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.paths = paths
 }

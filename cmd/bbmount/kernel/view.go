@@ -92,3 +92,17 @@ func (v *View) become(of bb.Generation) {
 	v.of = of
 	v.changes++
 }
+
+// Saved returns the size that the kernel has, and the generation of its pages, 0 if that is unknown.
+func (v *View) Saved() (told int64, of bb.Generation) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.told, v.of
+}
+
+// Restore is the inverse of Saved.
+func (v *View) Restore(told int64, of bb.Generation) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.told, v.of = told, of
+}
