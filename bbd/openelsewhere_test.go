@@ -68,23 +68,23 @@ func TestClusterOpenFileAway(t *testing.T) {
 		t.Errorf("once its owner answers: %d bytes, %v", a.size, a.err)
 	}
 
-	wantListed := func(size int64, reason string) {
-		t.Helper()
-		for _, b := range []*client.Buffer{b, there} {
-			list, _, err := b.List(ctx, "", "", 0)
-			if err != nil || len(list) != 2 || list[0].Name != "f" || list[1].Name != "g" || list[1].Size != 5 {
-				t.Fatalf("%+v (%v)", list, err)
-			}
-			if f := list[0]; b == there && (f.Size != size || !strings.Contains(f.Reason, reason) || (f.Reason == "") != (reason == "")) {
-				t.Errorf("it is listed with %d bytes, %q", f.Size, f.Reason)
-			}
+	write(t, there, "g", []byte("hello"))
+	for _, b := range []*client.Buffer{b, there} {
+		list, _, err := b.List(ctx, "", "", 0)
+		if err != nil || len(list) != 2 || list[0].Name != "f" || list[0].State != client.StateOpen || list[1].Name != "g" || list[1].Size != 5 {
+			t.Fatalf("%+v (%v)", list, err)
+		}
+		if f := list[0]; b == there && (f.Size != 0 || !strings.Contains(f.Reason, "at node n1: its size is known there alone")) {
+			t.Errorf("it is listed elsewhere with %d bytes, %q", f.Size, f.Reason)
+		} else if b != there && (f.Size != 100_000 || f.Reason != "") {
+			t.Errorf("it is listed at its owner with %d bytes, %q", f.Size, f.Reason)
 		}
 	}
-	write(t, there, "g", []byte("hello"))
-	wantListed(100_000, "")
 
 	nodes[0].dead()
-	wantListed(0, "node n1, which does not answer")
+	if list, _, err := there.List(ctx, "", "", 0); err != nil || len(list) != 2 || !strings.Contains(list[0].Reason, "node n1") {
+		t.Errorf("while its owner is dead, its directory is listed as %+v (%v)", list, err)
+	}
 	e, err := there.Stat(ctx, "f")
 	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnknownOutcome) || !strings.Contains(err.Error(), "node n1") || !strings.Contains(err.Error(), "bbctl node forget n1") {
 		t.Errorf("while its owner is dead: %d bytes, %v", e.Size, err)

@@ -167,7 +167,8 @@ func (b *Buffer) Stat(ctx context.Context, path string) (Entry, error) {
 }
 
 // List returns one page of a directory, by name: names greater than after, at most
-// limit (0: the daemon's default). More reports whether further ones follow.
+// limit (0: the daemon's default). More reports whether further ones follow. The size
+// of a file that is open for writing at another node is an older one: Stat asks that node.
 func (b *Buffer) List(ctx context.Context, dir, after string, limit int) (entries []Entry, more bool, err error) {
 	clean, err := bb.CheckPath("list", b.name, dir)
 	if err != nil {

@@ -90,7 +90,7 @@ type Entry struct {
 	Size       int64         // bytes
 	Checksum   uint64        // CRC-64/NVME of the whole content, unless State is StateOpen
 	State      State         // towards the backing store
-	Reason     string        // why it is lost, why its last flush failed, or why its size is not known in a listing
+	Reason     string        // why it is lost, why its last flush failed, or where its size is known
 	Holders    []bb.NodeID   // nodes that hold its bytes
 	Mode       fs.FileMode   // permission bits only
 	UID        uint32

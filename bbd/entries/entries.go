@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"math"
 	"path"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -101,6 +100,9 @@ func (v *Service) mayAnswer(node bb.NodeID, err error) bool {
 func (b *Buffer) Describe(e *bb.Entry) *wire.Entry {
 	m := wire.FromEntry(e)
 	if b.o.Owners.OwnedElsewhere(e) {
+		if e.State() == bb.StateOpen {
+			m.Reason = fmt.Sprintf("open for writing at node %s: its size is known there alone, stat asks that node", b.o.Owners.Of(e))
+		}
 		return m // only its owner has more
 	}
 	switch e.State() {
@@ -118,7 +120,8 @@ func (b *Buffer) Describe(e *bb.Entry) *wire.Entry {
 	return m
 }
 
-// List describes a page of the entries of a directory.
+// List describes a page of the entries of a directory. It asks no other node: a file that is open for writing elsewhere has
+// the size in the namespace, and a reason.
 func (v *Service) List(ctx context.Context, r call.Request, m *wire.ListRequest) (proto.Message, error) {
 	b, err := v.o.Enter(ctx, r, "list", m.Buffer)
 	if err != nil {
@@ -134,7 +137,6 @@ func (v *Service) List(ctx context.Context, r call.Request, m *wire.ListRequest)
 	}
 	reply := &wire.ListReply{More: more}
 	bytes := 0
-	open := map[bb.NodeID][]*wire.Entry{} // at other nodes
 	for i := range entries {
 		m := b.Describe(&entries[i])
 		if bytes += proto.Size(m) + entryOverhead; bytes > wire.MaxMessage && i > 0 {
@@ -142,46 +144,10 @@ func (v *Service) List(ctx context.Context, r call.Request, m *wire.ListRequest)
 			break
 		}
 		reply.Entries = append(reply.Entries, m)
-		if e := &entries[i]; e.State() == bb.StateOpen && b.o.Owners.OwnedElsewhere(e) && !r.Caller().Relayed {
-			open[b.o.Owners.Of(e)] = append(open[b.o.Owners.Of(e)], m)
-		}
 	}
-	var all sync.WaitGroup
-	for node, of := range open {
-		all.Go(func() { v.fillSizes(ctx, node, r, m, of) })
-	}
-	all.Wait()
 	b.p.MarkSteps(ctx, paths.Clean(m.Path), reply.Entries...)
 	return reply, nil
 }
-
-// fillSizes sets the sizes of listed files that are open for writing at a node, which lists the same page. A listing has
-// other names and does not wait for that one node: without an answer, the reason of an entry tells that its size is not known.
-func (v *Service) fillSizes(ctx context.Context, node bb.NodeID, r call.Request, m *wire.ListRequest, open []*wire.Entry) {
-	ctx, cancel := context.WithTimeout(ctx, listPatience)
-	defer cancel()
-	var page wire.ListReply
-	err := v.o.Cluster.Ask(ctx, node, *r.Caller(), wire.Type_TYPE_LIST, m, &page)
-	there := make(map[uint64]*wire.Entry, len(page.Entries))
-	for _, e := range page.Entries {
-		there[e.File] = e
-	}
-	for _, e := range open {
-		now := there[e.File]
-		switch {
-		case now != nil && (bb.State(now.State) != bb.StateOpen || len(now.Holders) > 0 && now.Holders[0] == string(node)):
-			proto.Reset(e)
-			proto.Merge(e, now)
-		case err != nil:
-			e.Reason = fmt.Sprintf("its size is not known: it is open for writing at node %s, which does not answer", node)
-		default:
-			e.Reason = "its size is not known: it has moved from node " + string(node) + " meanwhile"
-		}
-	}
-}
-
-// listPatience is how long a listing waits for the owners of files that are open for writing.
-const listPatience = 2 * time.Second
 
 // maxPage is how many entries a page has at most. It has fewer where their names are long, or the
 // reasons why their flush failed, since it has to fit a message.

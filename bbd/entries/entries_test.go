@@ -50,6 +50,7 @@ func TestDescribe(t *testing.T) {
 		"being written, not committed": {entry: with(func(e *bb.Entry) { e.Open, e.Generation = true, 7 }), state: bb.StateOpen},
 		"being written at another node": {
 			entry: with(func(e *bb.Entry) { e.Open, e.Holders = true, []bb.NodeID{"n2"} }), state: bb.StateOpen,
+			reason: "open for writing at node n2: its size is known there alone, stat asks that node",
 		},
 		"clean, and not in memory": {entry: with(func(e *bb.Entry) { e.Flushed.Generation = 6 }), state: bb.StateEvicted},
 		"clean at another node": {

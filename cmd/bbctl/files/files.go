@@ -57,7 +57,7 @@ func newLsCommand(a *app.App) *cobra.Command {
 	var l lister
 	cmd := &cobra.Command{
 		Use: "ls bb://[BUFFER[/PATH]]…", Short: "List directories, or all buffers", Args: cobra.MinimumNArgs(1),
-		Long:    "Lists the entries of directories; bb:// lists the buffers.\n\n" + app.GlobHelp,
+		Long:    "Lists the entries of directories; bb:// lists the buffers. The size of a file that is open for\nwriting at another node is known there alone: -l names the node, bbctl stat asks it.\n\n" + app.GlobHelp,
 		Example: "  bbctl ls bb://\n  bbctl ls -l bb://ckpt/run1\n  bbctl ls -l 'bb://ckpt/run*/step-?.pt'\n  bbctl ls -r bb://ckpt --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] == bb.Scheme+"://" {
