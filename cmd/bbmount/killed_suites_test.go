@@ -149,6 +149,10 @@ func (m *mounted) own(t *testing.T, user int) place {
 const (
 	killEvery   = 3 * time.Second // from a start to the next kill
 	serverEvery = 4               // kills of the daemon to one of the server, alone and together in turn
+
+	// For half a minute after a start, the daemon keeps the bytes that its last lives have left uncommitted. Where no life
+	// lasted longer, they would fill its memory, and programs would wait for room.
+	longEvery, longLife = 10, 40 * time.Second
 )
 
 // suffer kills the daemon, and at times the namespace's server, until the returned function is called.
@@ -158,10 +162,14 @@ func suffer(t *testing.T, m *mounted, server *nsServer) (stop func()) {
 	go func() {
 		defer close(ended)
 		for {
+			life := killEvery
+			if kills%longEvery == longEvery-1 {
+				life = longLife
+			}
 			select {
 			case <-asked:
 				return
-			case <-time.After(killEvery):
+			case <-time.After(life):
 			}
 			if kills++; kills%serverEvery == 0 {
 				restarts++
