@@ -75,9 +75,13 @@ func TestClusterTwoReadersOneLargeFile(t *testing.T) {
 	}
 }
 
-// tooLarge is the size of a file that is larger than memory, so that it does not fit into a test's
+// tooLarge is the size of a file that is larger than memory of smallMemory, so that it does not fit into a test's
 // node.
-const tooLarge = 90 << 20
+const tooLarge = smallMemory * 90 / 64
+
+func withSmallMemory(c *bbd.Config) {
+	c.Store.MemoryBytes, c.Store.RegionBytes = smallMemory, smallMemory/2
+}
 
 // storedAlone writes a file larger than memory and leaves it on the store alone.
 func storedAlone(t *testing.T, n *node, spec admin.BufferSpec, content []byte) (b *client.Buffer, dir string) {
@@ -102,7 +106,7 @@ func TestFileLargerThanMemory(t *testing.T) {
 	t.Parallel()
 	for _, codec := range codecs {
 		t.Run("codec "+codec, func(t *testing.T) {
-			n := startNode(t, func(*bbd.Config) {})
+			n := startNode(t, withSmallMemory)
 			content := random(tooLarge)
 			b, dir := storedAlone(t, n, admin.BufferSpec{Name: "huge", Codec: codec}, content)
 			var wg sync.WaitGroup
@@ -115,7 +119,7 @@ func TestFileLargerThanMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for at := int64(1000); at < tooLarge; at += 9 << 20 { // most extents have a part left
+			for at := int64(1000); at < tooLarge; at += tooLarge / 10 { // most extents have a part left
 				p := random(1000)
 				copy(content[at:], p)
 				if _, err := f.WriteAt(p, at); err != nil {
@@ -148,7 +152,7 @@ func TestFileLargerThanMemory(t *testing.T) {
 // At another node than its owner, too, and that node can write it.
 func TestClusterFileLargerThanMemory(t *testing.T) {
 	t.Parallel()
-	nodes := startCluster(t, 2)
+	nodes := startClusterWith(t, 2, withSmallMemory)
 	content := random(tooLarge)
 	b, _ := storedAlone(t, nodes[0], admin.BufferSpec{Name: "huge"}, content)
 	there := nodes[1].dial()
@@ -158,8 +162,9 @@ func TestClusterFileLargerThanMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := random(5 << 20)
-	copy(content[77<<20+5:], p)
-	if _, err := f.WriteAt(p, 77<<20+5); err != nil {
+	const at = tooLarge - 13<<20 + 5
+	copy(content[at:], p)
+	if _, err := f.WriteAt(p, at); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
