@@ -137,12 +137,19 @@ func (c *Cluster) Serves(node bb.NodeID) bool {
 	return node == c.o.Node || ok && Serving(m.State)
 }
 
-// Expected reports whether a node's daemon may answer soon, by gossip: it is known, and not dead. One that has left may
+// Expected reports whether a node's daemon may answer soon, by gossip: it is known, and not dead. One that has just left may
 // be restarting.
 func (c *Cluster) Expected(node bb.NodeID) bool {
 	m, ok := c.members.Member(node)
-	return ok && m.State != gossip.Dead
+	return ok && expected(&m, time.Now())
 }
+
+func expected(m *gossip.Member, now time.Time) bool {
+	return !m.State.Gone() || m.State == gossip.Left && now.Sub(m.Since) < restarts
+}
+
+// restarts is how long a daemon that has left may take to be back. Gossip remembers it for longer.
+const restarts = time.Minute
 
 // Ask makes a request of a node's daemon on behalf of a user.
 func (c *Cluster) Ask(ctx context.Context, node bb.NodeID, as access.Caller, typ wire.Type, m, reply proto.Message) error {

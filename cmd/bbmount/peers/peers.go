@@ -5,6 +5,7 @@ package peers
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"forebay/client"
@@ -22,7 +23,7 @@ const (
 	usual    = time.Minute           // without a bound of its own
 	first    = 20 * time.Millisecond // pause before the first repetition
 	longest  = time.Second           // pause
-	deadNode = "dead"                // state of a node that is not waited for
+	restarts = time.Minute           // the most for which a daemon that has left is waited for
 )
 
 // New returns the patience of a mount whose requests wait for a daemon for a time, 0: for its own without end, for
@@ -34,8 +35,8 @@ func New(c *client.Client, bound time.Duration) *Patience {
 	return &Patience{c, bound}
 }
 
-// Until repeats do while another node's daemon does not answer, but none that is dead for the cluster. It returns the last
-// error. A change whose outcome is unknown is not repeated.
+// Until repeats do while another node's daemon does not answer, but none that is dead for the cluster, nor one that has
+// left it long ago. It returns the last error. A change whose outcome is unknown is not repeated.
 func (p *Patience) Until(ctx context.Context, do func() error) error {
 	return p.until(ctx, p.dead, do)
 }
@@ -56,15 +57,16 @@ func (p *Patience) until(ctx context.Context, dead func(context.Context, admin.N
 	}
 }
 
-// dead reports whether a node's daemon is dead for the daemon of this node.
+// dead reports whether a node's daemon is dead for the daemon of this node, or has left for good.
 func (p *Patience) dead(ctx context.Context, node admin.NodeID) bool {
 	nodes, err := admin.Nodes(ctx, p.c)
-	for _, n := range nodes {
-		if n.Name == node {
-			return n.State == deadNode
-		}
-	}
-	return err == nil // it is unknown
+	return err == nil && gone(nodes, node, time.Now())
+}
+
+// gone reports whether a node's daemon is not waited for: it is unknown, dead, or has left longer ago than a restart takes.
+func gone(nodes []admin.Node, node admin.NodeID, now time.Time) bool {
+	i := slices.IndexFunc(nodes, func(n admin.Node) bool { return n.Name == node })
+	return i < 0 || nodes[i].State == "dead" || nodes[i].State == "left" && now.Sub(nodes[i].Since) >= restarts
 }
 
 // Settle is request.Settle, repeated as Until has it.

@@ -65,6 +65,20 @@ func TestUntil(t *testing.T) {
 	}
 }
 
+// TestGone: a daemon that has left is waited for as long as a restart takes, and not for as long as gossip knows it.
+func TestGone(t *testing.T) {
+	now := time.Now()
+	nodes := []admin.Node{
+		{Name: "ready", State: "ready", Since: now.Add(-time.Hour)}, {Name: "suspect", State: "suspect", Since: now}, {Name: "dead", State: "dead", Since: now},
+		{Name: "restarting", State: "left", Since: now.Add(-time.Second)}, {Name: "away", State: "left", Since: now.Add(-restarts)},
+	}
+	for node, want := range map[admin.NodeID]bool{"ready": false, "suspect": false, "dead": true, "restarting": false, "away": true, "unknown": true} {
+		if gone(nodes, node, now) != want {
+			t.Errorf("%s: %v", node, !want)
+		}
+	}
+}
+
 // TestSettle has a daemon away after an attempt of unknown outcome. The next one must still know of it.
 func TestSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
