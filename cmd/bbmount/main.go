@@ -57,7 +57,8 @@ written survives the death of the program, of the mount and of the daemon. While
 restarts, programs wait.
 
 It returns when the mount serves, and goes on in the background. bbctl umount
-DIR, or SIGTERM, ends it. Run by root, all users may enter, with the rights that owners and modes of
+DIR, or SIGTERM, ends it. bbctl remount DIR, or SIGHUP, has the bbmount that is installed then go on
+for it, under the programs that use the mount. Run by root, all users may enter, with the rights that owners and modes of
 the files give them; run by somebody else, that user alone.`,
 		Example:       "  bbmount bb://scratch /bb/scratch\n  bbmount --foreground bb://scratch /bb/scratch",
 		Args:          cobra.ExactArgs(2),
