@@ -37,6 +37,16 @@ func TestDirectWrites(t *testing.T) {
 		check(t, w.Close())
 		holds(t, path, want)
 	})
+	t.Run("beside", func(t *testing.T) {
+		path := filepath.Join(m.dir, "beside")
+		w := open(t, path, os.O_CREATE|os.O_WRONLY)
+		put(t, w, "old")
+		holds(t, path, "old") // the kernel has pages
+		_, err := w.WriteAt([]byte("new"), 0)
+		check(t, err)
+		check(t, w.Close())
+		holds(t, path, "new")
+	})
 	t.Run("again", func(t *testing.T) {
 		path := filepath.Join(m.dir, "again")
 		write(t, path, "old")

@@ -162,8 +162,6 @@ var _ = []any{
 	fusefs.FileFsyncer((*handle)(nil)), fusefs.FileReleaser((*handle)(nil)), fusefs.FileAllocater((*handle)(nil)),
 }
 
-func writes(flags uint32) bool { return flags&syscall.O_ACCMODE != syscall.O_RDONLY }
-
 // Open implements open of a file that is there.
 func (n *node) Open(ctx context.Context, flags uint32) (h fusefs.FileHandle, how uint32, errno syscall.Errno) {
 	if inside(ctx) {
@@ -250,7 +248,7 @@ func (h *handle) PassthroughFd() (int, bool) { return h.backing.Fd() }
 
 // opened counts a handle. The caller has the use exclusively.
 func (n *node) opened(flags uint32) *handle {
-	h := &handle{n: n, write: writes(flags), direct: n.fsys.sharing == kernel.DirectWrites && n.fsys.sharing.Direct(flags)}
+	h := &handle{n: n, write: flags&syscall.O_ACCMODE != syscall.O_RDONLY, direct: n.fsys.sharing == kernel.DirectWrites && n.fsys.sharing.Direct(flags)}
 	n.handles++
 	if h.write {
 		n.writers++
@@ -342,15 +340,16 @@ func (h *handle) Write(ctx context.Context, data []byte, off int64) (uint32, sys
 	n := h.n
 	ctx, done := n.fsys.request(ctx)
 	defer done()
-	k, shared, err := n.write(ctx, data, off)
+	k, shared, err := h.put(ctx, data, off)
 	if h.direct && shared && k > 0 {
 		kernel.DropPages(n.EmbeddedInode(), off, int64(k)) // others may have read older bytes into them beside this write
 	}
 	return uint32(k), n.fsys.errno(err)
 }
 
-// write writes for a program. It reports whether other openers share the file.
-func (n *node) write(ctx context.Context, data []byte, off int64) (k int, shared bool, err error) {
+// put writes for a program. It reports whether other openers share the file.
+func (h *handle) put(ctx context.Context, data []byte, off int64) (k int, shared bool, err error) {
+	n := h.n
 	unlock, err := n.lock(ctx, exclusively)
 	if err != nil {
 		return 0, false, err
@@ -361,7 +360,9 @@ func (n *node) write(ctx context.Context, data []byte, off int64) (k int, shared
 	}
 	c := n.current()
 	k, err = c.writeAt(ctx, data, off)
-	if k > 0 {
+	if k > 0 && h.direct {
+		n.view.Passed(off + int64(k))
+	} else if k > 0 {
 		n.view.Wrote(off + int64(k))
 	}
 	// An error counts beside written bytes, too, since the kernel overlooks a short write of a mapping's pages.

@@ -180,12 +180,8 @@ func (n *node) fill(e *client.Entry, before *unsaved, out *fuse.Attr) {
 		size, mtime = before.size, before.mtime
 	}
 	n.view.Tell(size)
-	out.Size, out.Blocks = uint64(size), uint64(size+511)/512
 	out.Blksize = room.BlockSize
-	out.Owner = fuse.Owner{Uid: e.UID, Gid: e.GID}
-	out.Nlink = 1
-	out.Mode = uint32(e.Mode.Perm()) | attr.Type(e)
-	out.SetTimes(&mtime, &mtime, &mtime)
+	attr.Fill(e, size, mtime, out)
 }
 
 // Getattr implements stat.

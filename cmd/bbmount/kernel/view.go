@@ -54,6 +54,15 @@ func (v *View) Wrote(end int64) {
 	v.told = max(v.told, end)
 }
 
+// Passed records that bytes up to end were written past the kernel's pages, so that these may be older.
+func (v *View) Passed(end int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.become(0)
+	v.own = false
+	v.told = max(v.told, end)
+}
+
 // Forget records that the kernel's pages may differ from what was written, since a change of bytes has failed.
 func (v *View) Forget() {
 	v.mu.Lock()

@@ -60,6 +60,19 @@ func TestView(t *testing.T) {
 		open(v, 3, !failed)
 	}
 
+	for _, again := range []bool{false, true} { // bytes of others are in the pages beside those of a direct write
+		v = new(View)
+		v.Writing(0)
+		v.Wrote(5)
+		v.Passed(10)
+		if again {
+			v.Wrote(10)
+		}
+		v.Closed(3)
+		v.Dropped(open(v, 3, false))
+		open(v, 3, true)
+	}
+
 	v = fresh()
 	growing := &client.Entry{Size: 10, Generation: 1, State: client.StateOpen}
 	_, _, o = v.Agrees(growing)
