@@ -52,10 +52,10 @@ var suites = []suite{
 func TestSuitesKilled(t *testing.T) {
 	for _, s := range suites {
 		t.Run(s.name, func(t *testing.T) {
-			round(t, s, local(t), "local")
+			runRound(t, s, local(t), "local")
 			m, server := newSoaked(t)
 			defer suffer(t, m, server)()
-			round(t, s, place{dir: m.dir}, "mount")
+			runRound(t, s, place{dir: m.dir}, "mount")
 		})
 	}
 }
@@ -89,7 +89,7 @@ func TestEverything(t *testing.T) {
 			rounds.Store(who+" "+s.name, done)
 			all.Go(func() {
 				for ran := true; ran && !t.Failed() && time.Now().Before(ends); {
-					ran = round(t, s, at, fmt.Sprintf("%s of %s %d", s.name, who, done.Add(1)))
+					ran = runRound(t, s, at, fmt.Sprintf("%s of %s %d", s.name, who, done.Add(1)))
 				}
 			})
 		}
@@ -102,8 +102,8 @@ func TestEverything(t *testing.T) {
 	})
 }
 
-// round runs a suite in a directory of its own, which goes afterwards. It reports whether the flag -run lets it run.
-func round(t *testing.T, s suite, at place, name string) (ran bool) {
+// runRound runs a suite in a directory of its own, which goes afterwards. It reports whether the flag -run lets it run.
+func runRound(t *testing.T, s suite, at place, name string) (ran bool) {
 	t.Run(name, func(t *testing.T) {
 		ran = true
 		dir := strings.NewReplacer(" ", "-", "'", "").Replace(name)
