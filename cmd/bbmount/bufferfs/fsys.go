@@ -83,6 +83,21 @@ func (f *FS) share(ctx context.Context, n *node, name string) (p string, unshare
 	return p, unshare, err
 }
 
+// apart is peers.Until of a request for an entry, which shares its path. A longer wait of the daemon is without the path.
+func (f *FS) apart(ctx context.Context, n *node, name string, do func(ctx context.Context) error) error {
+	return f.peers.Until(ctx, func() error {
+		return peers.Apart(ctx, do, func(ctx context.Context) error {
+			p, unshare, err := f.share(ctx, n, name)
+			if err != nil {
+				return err
+			}
+			unshare()
+			_, err = f.b.Stat(ctx, p)
+			return err
+		})
+	})
+}
+
 // pathOf returns a node's path in the buffer. The caller shares the names.
 func (f *FS) pathOf(n *node) (string, error) {
 	f.mu.Lock()

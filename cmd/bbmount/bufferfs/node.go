@@ -134,9 +134,9 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fu
 	return inode, n.fsys.errno(err)
 }
 
-// lookup looks a name up. While another node's daemon is waited for, names may change.
+// lookup looks a name up. While another node's daemon is waited for, here or at the daemon, names may change.
 func (n *node) lookup(ctx context.Context, name string, out *fuse.EntryOut) (inode *fusefs.Inode, err error) {
-	err = n.fsys.peers.Until(ctx, func() (err error) {
+	err = n.fsys.apart(ctx, n, name, func(ctx context.Context) (err error) {
 		inode, err = n.lookupNow(ctx, name, out)
 		return err
 	})
@@ -202,9 +202,9 @@ func (n *node) Getattr(ctx context.Context, _ fusefs.FileHandle, out *fuse.AttrO
 }
 
 // stat returns the entry of a node. If it has no name any more, that is the last known one. While another node's daemon is
-// waited for, names may change.
+// waited for, here or at the daemon, names may change.
 func (n *node) stat(ctx context.Context) (e client.Entry, err error) {
-	err = n.fsys.peers.Until(ctx, func() (err error) {
+	err = n.fsys.apart(ctx, n, "", func(ctx context.Context) (err error) {
 		e, err = n.statNow(ctx)
 		return err
 	})

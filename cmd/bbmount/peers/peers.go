@@ -3,6 +3,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -23,6 +24,7 @@ const (
 	usual    = time.Minute           // without a bound of its own
 	first    = 20 * time.Millisecond // pause before the first repetition
 	longest  = time.Second           // pause
+	moment   = time.Second           // for which a request may keep others waiting while a peer is waited for
 	restarts = time.Minute           // the most for which a daemon that has left is waited for
 )
 
@@ -82,6 +84,22 @@ func (p *Patience) settle(ctx context.Context, dead func(context.Context, admin.
 			return do(unknown)
 		})
 	})
+}
+
+// Apart calls do, which keeps others waiting, for a moment at first. If that is too short, as while this node's daemon waits
+// for another one, it calls wait, and then do again, unless wait failed without another node's daemon.
+func Apart(ctx context.Context, do, wait func(context.Context) error) error {
+	short, cancel := context.WithTimeout(ctx, moment)
+	defer cancel()
+	err := do(short)
+	if err == nil || short.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	err = wait(ctx)
+	if _, away := Away(err); away || ctx.Err() != nil {
+		return cmp.Or(err, ctx.Err())
+	}
+	return do(ctx)
 }
 
 // Away returns the other node without whose daemon a request failed.

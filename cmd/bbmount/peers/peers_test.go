@@ -1,10 +1,12 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,6 +78,54 @@ func TestGone(t *testing.T) {
 		if gone(nodes, node, now) != want {
 			t.Errorf("%s: %v", node, !want)
 		}
+	}
+}
+
+// TestApart: what keeps others waiting takes a moment, however long the wait is.
+func TestApart(t *testing.T) {
+	away := &client.Error{Kind: client.ErrUnavailable, Node: "n2", Err: errors.New("starting")}
+	gone := &client.Error{Kind: client.ErrNotFound, Err: errors.New("no such file")}
+	for _, x := range []struct {
+		what       string
+		takes      time.Duration // of an answer
+		wait, want error
+		calls      string
+	}{
+		{"at once", time.Millisecond, nil, nil, "do"},
+		{"an error at once", time.Millisecond, nil, io.EOF, "do"},
+		{"the peer answers later", 20 * time.Second, nil, nil, "do wait do"},
+		{"it has another name by then", 20 * time.Second, gone, nil, "do wait do"},
+		{"the peer does not answer", 20 * time.Second, away, away, "do wait"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			calls, began := []string{}, time.Now()
+			answer := func(ctx context.Context) error {
+				select {
+				case <-time.After(x.takes - time.Since(began)):
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			err := Apart(t.Context(), func(ctx context.Context) error {
+				from := time.Now()
+				calls = append(calls, "do")
+				err := answer(ctx)
+				if held := time.Since(from); held > moment {
+					t.Errorf("%s: others waited for %v", x.what, held)
+				}
+				if err == nil {
+					return x.want
+				}
+				return err
+			}, func(ctx context.Context) error {
+				calls = append(calls, "wait")
+				return cmp.Or(answer(ctx), x.wait)
+			})
+			if err != x.want || strings.Join(calls, " ") != x.calls {
+				t.Errorf("%s: %v after %v", x.what, err, calls)
+			}
+		})
 	}
 }
 
