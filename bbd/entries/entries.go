@@ -70,6 +70,8 @@ func (v *Service) askOwner(ctx context.Context, b *Buffer, r call.Request, m *wi
 	node, answer := b.o.Owners.Of(e), new(wire.Entry)
 	err := v.o.Cluster.Ask(ctx, node, *r.Caller(), wire.Type_TYPE_STAT, m, answer)
 	switch kind := bb.KindOf(err); {
+	case err == nil && bb.State(answer.State) == bb.StateOpen && (len(answer.Holders) == 0 || answer.Holders[0] != string(node)):
+		return nil, owner.Changed("stat", b.address(m.Path)) // an older daemon that owns the file no more does not have its size
 	case err == nil:
 		return answer, nil
 	case kind != bb.Unavailable && kind != bb.Cancelled:

@@ -2,10 +2,15 @@ package entries
 
 import (
 	"cmp"
+	"context"
 	"io/fs"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/access"
+	"forebay/bbd/call"
 	"forebay/bbd/owner"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -67,6 +72,43 @@ func TestDescribe(t *testing.T) {
 	b := NewBuffer(Options{Owners: owner.Node{Self: "n1"}, Store: memory{}}, "b", Parts{})
 	if m := b.Describe(&empty); bb.State(m.State) != bb.StateClean {
 		t.Errorf("an empty file of which nothing can be evicted is %v", bb.State(m.State))
+	}
+}
+
+// answering is a cluster whose nodes answer a request for an entry so.
+type answering struct {
+	Cluster
+	answer *wire.Entry
+}
+
+func (a answering) Ask(_ context.Context, _ bb.NodeID, _ access.Caller, _ wire.Type, _, reply proto.Message) error {
+	proto.Merge(reply, a.answer)
+	return nil
+}
+
+// request is one of root.
+type request struct{ call.Request }
+
+func (request) Caller() *access.Caller { return new(access.Caller) }
+
+// TestAskOwner: an older daemon that owns a file no more answers as well, with size 0. That is not the file's size.
+func TestAskOwner(t *testing.T) {
+	t.Parallel()
+	e := bb.Entry{Name: "x", Type: bb.TypeFile, File: 5, Generation: 6, Open: true, Holders: []bb.NodeID{"n2"}}
+	for name, c := range map[string]struct {
+		answer *wire.Entry
+		want   bb.Kind
+	}{
+		"its owner":               {&wire.Entry{Size: 7, State: uint32(bb.StateOpen), Holders: []string{"n2", "n1"}}, 0},
+		"it was closed meanwhile": {&wire.Entry{Size: 7, State: uint32(bb.StateDirty), Holders: []string{"n3"}}, 0},
+		"it has moved":            {&wire.Entry{State: uint32(bb.StateOpen), Holders: []string{"n3"}}, bb.Busy},
+		"nobody has it":           {&wire.Entry{State: uint32(bb.StateOpen)}, bb.Busy},
+	} {
+		o := Options{Owners: owner.Node{Self: "n1"}, Cluster: answering{answer: c.answer}}
+		got, err := New(o).askOwner(t.Context(), NewBuffer(o, "b", Parts{}), request{}, &wire.PathRequest{Path: "x"}, &e)
+		if bb.KindOf(err) != c.want || err == nil && got.Size != 7 {
+			t.Errorf("%s: %v (%v)", name, got, err)
+		}
 	}
 }
 
