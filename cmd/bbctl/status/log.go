@@ -50,8 +50,14 @@ func logsOf(nodes []NodeView) (all []logStatus) {
 // logTable returns the table of logs that daemons share, or nothing if there are none.
 func logTable(v layout.View, nodes []NodeView, now time.Time) []string {
 	columns := []layout.Column{
-		{Head: "LOG OF"}, {Head: "OWNER"}, {Head: "FOR", Spare: 2}, {Head: "HELD BY", Spare: 1},
-		{Head: "LEASES", Spare: 3}, {Head: "GRANTED", Spare: 6}, {Head: "REVOKED", Spare: 5}, {Head: "SILENT", Spare: 4},
+		{Head: "LOG OF"},
+		{Head: "OWNER"},
+		{Head: "FOR", Spare: 2},
+		{Head: "HELD BY", Spare: 1},
+		{Head: "LEASES", Spare: 3},
+		{Head: "GRANTED", Spare: 6},
+		{Head: "REVOKED", Spare: 5},
+		{Head: "SILENT", Spare: 4},
 	}
 	var rows [][]layout.Cell
 	for _, l := range logsOf(nodes) {
