@@ -143,10 +143,10 @@ func (w *Owner) Do(ctx context.Context, op, name string, run func(*Round) error)
 
 // gaveUp is the error of a call with a context that ended while the log did not answer.
 func (w *Owner) gaveUp(ctx context.Context, op, name string) error {
-	err := context.Cause(ctx)
 	if w.o.Unanswered != nil {
-		return bb.Wrap(op, name, w.o.Unanswered(ctx, "namespace server", err))
+		return bb.Wrap(op, name, w.o.Unanswered(ctx, "namespace server", errors.New("the log has not answered")))
 	}
+	err := context.Cause(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &bb.Error{Kind: bb.Unavailable, Op: op, Path: name, Err: err, Remedy: "see whether the NATS server runs and can be reached"}
 	}
