@@ -28,7 +28,8 @@ type logStatus struct {
 	} `json:"leases"`
 }
 
-// logsOf returns each log as its owner has it, or another node where the owner does not answer, by buffers.
+// logsOf returns each log as its owner has it (the newest, if two call themselves that), or another node where the owner does
+// not answer, by buffers.
 func logsOf(nodes []NodeView) (all []logStatus) {
 	logs := map[string]logStatus{}
 	for i := range nodes {
@@ -36,7 +37,7 @@ func logsOf(nodes []NodeView) (all []logStatus) {
 			continue
 		}
 		for _, l := range nodes[i].Status.NATS.Logs {
-			if known, is := logs[l.Buffer]; !is || known.Since == nil && l.Since != nil || known.Owner == "" {
+			if known, is := logs[l.Buffer]; !is || l.better(known) {
 				logs[l.Buffer] = l
 			}
 		}
@@ -45,6 +46,14 @@ func logsOf(nodes []NodeView) (all []logStatus) {
 		all = append(all, logs[buffer])
 	}
 	return all
+}
+
+// better reports whether l tells more about a log than what another node has said.
+func (l *logStatus) better(than logStatus) bool {
+	if l.Since == nil || than.Since == nil {
+		return l.Since != nil || than.Since == nil && than.Owner == ""
+	}
+	return l.Since.After(*than.Since)
 }
 
 // logTable returns the table of logs that daemons share, or nothing if there are none.
