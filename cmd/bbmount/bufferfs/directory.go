@@ -127,11 +127,12 @@ func (n *node) ino(e *client.Entry) uint64 {
 // since, they are those of the page.
 func (d *directory) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
 	before := d.n.childNode(name).unsaved() // checked first, since its commit counts as changes
-	if d.last == nil || d.last.Name != name || d.n.fsys.changes.Load() != d.since {
-		return d.n.Lookup(ctx, name, out)
-	}
-	if of := d.last.Holders; d.last.State == client.StateOpen && before == nil && len(of) > 0 && of[0] != d.n.fsys.c.Server().Node {
+	listed := d.last != nil && d.last.Name == name
+	if listed && before == nil && d.last.State == client.StateOpen && len(d.last.Holders) > 0 && d.last.Holders[0] != d.n.fsys.c.Server().Node {
 		return nil, syscall.EAGAIN // only its owner has its size, which a listing does not wait for: the kernel looks it up when it needs it
+	}
+	if !listed || d.n.fsys.changes.Load() != d.since {
+		return d.n.Lookup(ctx, name, out)
 	}
 	at := attrcache.Seen{Path: path.Join(d.seen.Path, name), Mark: d.seen.Mark}
 	return d.n.found(ctx, d.last, at, before, out), fusefs.OK
