@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -217,4 +218,24 @@ func stat(t *testing.T, path string) unix.Stat_t {
 	var st unix.Stat_t
 	check(t, unix.Stat(path, &st))
 	return st
+}
+
+// TestLostToAnother: a program's close fails if the bytes could not be committed at the request of another one.
+func TestLostToAnother(t *testing.T) {
+	t.Parallel()
+	m := newBuffer(t)
+	m.mount(t)
+	path := filepath.Join(m.dir, "f")
+	w := open(t, path, os.O_CREATE|os.O_WRONLY)
+	put(t, w, "text")
+	check(t, w.Sync())
+	other := open(t, path, os.O_RDONLY)
+	put(t, w, " and more")
+	check(t, m.b.Remove(t.Context(), "f"))
+	if err := unix.Futimes(int(other.Fd()), make([]unix.Timeval, 2)); err == nil {
+		t.Fatal("the time of a removed file changes")
+	}
+	if err := w.Close(); !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ESTALE) {
+		t.Errorf("close: %v", err)
+	}
 }

@@ -58,6 +58,7 @@ type file struct {
 	moved   atomic.Bool         // the path has changed while the content was open
 	handles int                 // guarded by use
 	writers int                 // of them, those open for writing; guarded by use
+	lost    error               // why another program's request could not commit writers' bytes, until one of them has it; guarded by use
 
 	backing *passthrough.Backing // of openers, who all read by passthrough; nil: none does; guarded by use
 
@@ -397,7 +398,11 @@ func (h *handle) commit(ctx context.Context, do func(context.Context, content) e
 		return n.fsys.errno(err)
 	}
 	defer unlock()
-	return n.fsys.errno(n.changed(do(ctx, n.current())))
+	err = n.changed(do(ctx, n.current()))
+	if h.write {
+		err, n.lost = cmp.Or(err, n.lost), nil
+	}
+	return n.fsys.errno(err)
 }
 
 // changed counts a change for the keepers of entries, and returns err.
@@ -434,6 +439,7 @@ func (h *handle) release() {
 	}
 	c := n.current()
 	if n.writers == 0 {
+		n.lost = nil
 		if err := n.changed(c.release(ctx)); err != nil {
 			n.fsys.log.Error("closing a file failed: its last writes are not saved", "err", err)
 		}
@@ -462,9 +468,7 @@ func (n *node) finish(ctx context.Context) error {
 }
 
 // release commits and closes a file that is open for writing. It is opened again when it is used.
-func (n *node) release(ctx context.Context) error {
-	return n.quiet(ctx, func() error { return nil })
-}
+func (n *node) release(ctx context.Context) error { return n.quiet(ctx, func() error { return nil }) }
 
 // quiet is release, and then do, during which the file has no other user.
 func (n *node) quiet(ctx context.Context, do func() error) error {
@@ -475,6 +479,7 @@ func (n *node) quiet(ctx context.Context, do func() error) error {
 	defer unlock()
 	if c := n.current(); c != nil {
 		if err := n.changed(c.release(ctx)); err != nil {
+			n.lost = err
 			return err
 		}
 	}
