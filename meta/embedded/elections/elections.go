@@ -4,7 +4,7 @@
 // Each stream with copies has a leader, which sends a heartbeat each second. A server that holds a copy and has heard
 // nothing for a random time between two bounds becomes a candidate (Raft, Ongaro and Ousterhout 2014, section 5.2). Until
 // a leader is elected, nothing of the stream is changed or read. nats-server's bounds are 4 and 9 s, for clusters across
-// regions. The servers of Forebay are on one network, so that a leader which is silent for three heartbeats is gone, or is no
+// regions. The servers of Forebay are on one network, so that a leader of which two heartbeats are missing is gone, or is no
 // use as a leader. An election that was not needed costs a fraction of a second and no message.
 //
 //	heartbeat   heartbeat   heartbeat                            the leader has died here
