@@ -47,7 +47,7 @@ func TestMemoryLimit(t *testing.T) {
 func beyondLimit(t *testing.T, name string) {
 	f := open(t, name, os.O_RDWR|os.O_CREATE)
 	part := func(round, i int) []byte {
-		return bytes.Repeat([]byte(fmt.Sprintf("%07d\n", round*1_000_000+i)), 1<<20/8)
+		return bytes.Repeat(fmt.Appendf(nil, "%07d\n", round*1_000_000+i), 1<<20/8)
 	}
 	verify := func(round int) {
 		t.Helper()
