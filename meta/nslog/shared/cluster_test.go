@@ -152,8 +152,9 @@ func (d *daemon) handle(ctx context.Context, c *calls.Call) (*calls.Answer, erro
 
 // gate is open until it is shut.
 type gate struct {
-	mu   sync.Mutex
-	shut chan struct{} // nil: it is open
+	mu      sync.Mutex
+	shut    chan struct{} // nil: it is open
+	waiting atomic.Int64  // calls that have found it shut
 }
 
 var open = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
@@ -164,6 +165,7 @@ func (g *gate) opened() <-chan struct{} {
 	if g.shut == nil {
 		return open
 	}
+	g.waiting.Add(1)
 	return g.shut
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -130,18 +131,25 @@ func TestDestroyedMeanwhile(t *testing.T) {
 	claim(t, a)
 	prepare(t, a)
 	a.log.all.close()
-	told := make(chan error, 8)
+	told, asked := make(chan error, 8), new(atomic.Int64)
 	for i := range cap(told) {
 		go func() {
+			asked.Add(1)
 			_, err := a.tree.Mkdir(ctx, bb.RootDir, fmt.Sprint("d", i), namespace.Owner{Mode: 0o755})
 			told <- err
 		}()
 	}
-	time.Sleep(50 * time.Millisecond) // for some of them to wait behind the first
+	for a.log.all.waiting.Load() == 0 || asked.Load() < int64(cap(told)) { // the others wait behind the first
+		time.Sleep(time.Millisecond)
+	}
 	a.tree.MarkDestroyed()
 	ended := make(chan struct{})
 	go func() { a.tree.End(); close(ended) }()
-	time.Sleep(50 * time.Millisecond) // for the end to wait as well
+	select {
+	case <-ended:
+	case <-time.After(2 * time.Second): // less than a release may take
+		t.Error("the end waits for the log")
+	}
 	a.log.all.open()
 	for range cap(told) {
 		if err := <-told; err != nil && !errors.Is(err, bb.NotFound) {
