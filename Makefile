@@ -293,16 +293,22 @@ bench: ## Run the Go benchmarks (BENCH=pattern)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
 .PHONY: soak
-soak: test-tools ## Run the tests that are too long for test: many kills, also of the namespace's server, namespaces that are damaged, race-all, fuzz, test-mount, soak-mount, test-torch, test-python-apps and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS, MINUTES)
+soak: test-tools ## Run the tests that are too long for test: many kills, also of the namespace's server, namespaces that are damaged, race-all, fuzz, soak-buckets, test-mount, soak-mount, test-torch, test-python-apps and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS, MINUTES)
 	go test -tags $(TAGS),soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestAttacksBite|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
 	@$(MAKE) --no-print-directory race-all RACE_TIMEOUT=4h
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=1m
+	@$(MAKE) --no-print-directory soak-buckets
 	@$(MAKE) --no-print-directory soak-commit
 	@$(MAKE) --no-print-directory test-mount
 	@$(MAKE) --no-print-directory soak-mount
 	@$(MAKE) --no-print-directory test-torch
 	@$(MAKE) --no-print-directory test-python-apps
 	@$(MAKE) --no-print-directory test-snakemake
+
+.PHONY: soak-buckets
+soak-buckets: ## Run the tests of clusters with namespaces in buckets, which is the default no more (part of soak)
+	FOREBAY_TEST_ENGINE=buckets go test -tags $(TAGS) -count 1 -timeout $(TIMEOUT) -run TestCluster ./bbd
+	FOREBAY_TEST_ENGINE=buckets go test -tags $(TAGS) -count 1 -timeout $(TIMEOUT) ./internal/clustertest
 
 .PHONY: soak-commit
 soak-commit: build-go ## Commit a job of 20,000 files in 500 partitions while they are listed (part of soak)
