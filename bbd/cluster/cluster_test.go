@@ -16,8 +16,13 @@ func TestExpected(t *testing.T) {
 		ago   time.Duration
 		want  bool
 	}{
-		{gossip.Ready, time.Hour, true}, {gossip.Starting, time.Hour, true}, {gossip.Suspect, time.Second, true},
-		{gossip.Dead, time.Second, false}, {gossip.Left, time.Second, true}, {gossip.Left, restarts, false}, {gossip.Left, 23 * time.Hour, false},
+		{gossip.Ready, time.Hour, true},
+		{gossip.Starting, time.Hour, true},
+		{gossip.Suspect, time.Second, true},
+		{gossip.Dead, time.Second, false},
+		{gossip.Left, time.Second, true},
+		{gossip.Left, restarts, false},
+		{gossip.Left, 23 * time.Hour, false},
 	} {
 		if got := expected(&gossip.Member{State: c.state, Since: now.Add(-c.ago)}, now); got != c.want {
 			t.Errorf("%v for %v: %v", c.state, c.ago, got)

@@ -71,8 +71,11 @@ func TestUntil(t *testing.T) {
 func TestGone(t *testing.T) {
 	now := time.Now()
 	nodes := []admin.Node{
-		{Name: "ready", State: "ready", Since: now.Add(-time.Hour)}, {Name: "suspect", State: "suspect", Since: now}, {Name: "dead", State: "dead", Since: now},
-		{Name: "restarting", State: "left", Since: now.Add(-time.Second)}, {Name: "away", State: "left", Since: now.Add(-restarts)},
+		{Name: "ready", State: "ready", Since: now.Add(-time.Hour)},
+		{Name: "suspect", State: "suspect", Since: now},
+		{Name: "dead", State: "dead", Since: now},
+		{Name: "restarting", State: "left", Since: now.Add(-time.Second)},
+		{Name: "away", State: "left", Since: now.Add(-restarts)},
 	}
 	for node, want := range map[admin.NodeID]bool{"ready": false, "suspect": false, "dead": true, "restarting": false, "away": true, "unknown": true} {
 		if gone(nodes, node, now) != want {
