@@ -250,3 +250,22 @@ func keptPages(t *testing.T, m *mounted, path, want string) {
 		t.Errorf("the kernel has requested %.20q", want)
 	}
 }
+
+// TestWrittenAgain: a program finds the size of a file that it has closed twice, also before the event of the second commit comes.
+func TestWrittenAgain(t *testing.T) {
+	m := newMount(t)
+	for i := range 200 {
+		name := m.at(fmt.Sprint(i))
+		write(t, name, "")
+		if st, err := os.Stat(name); err != nil || st.Size() != 0 { // the entry is kept
+			t.Fatalf("file %d is made: %v", i, err)
+		}
+		f := open(t, name, os.O_WRONLY)
+		_, err := f.WriteString("text")
+		check(t, err)
+		check(t, f.Close())
+		if st, err := os.Stat(name); err != nil || st.Size() != 4 {
+			t.Fatalf("file %d has %d bytes: %v", i, st.Size(), err)
+		}
+	}
+}

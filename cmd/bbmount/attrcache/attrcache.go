@@ -190,6 +190,15 @@ func (c *Cache) Get(path string) (e client.Entry, left time.Duration, ok bool) {
 	return k.entry, left, true
 }
 
+// Agree forgets the kept entry of a path if the daemon's answer for the file has another content, whose event comes late.
+func (c *Cache) Agree(e *client.Entry, path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok := c.mu.entries[path]; ok && contentOf(&k.entry) != contentOf(e) {
+		delete(c.mu.entries, path)
+	}
+}
+
 // Drop forgets the entry of a path that this mount changes.
 func (c *Cache) Drop(path string) { c.changed(change{path: path}) }
 

@@ -94,6 +94,19 @@ func TestDrops(t *testing.T) {
 	}
 }
 
+func TestAgree(t *testing.T) {
+	c, _ := running()
+	c.Committed(file("f", 1, 2), c.At("f"))
+	c.Agree(file("f", 1, 2), "f")
+	if _, _, ok := c.Get("f"); !ok {
+		t.Error("an entry is dropped that the daemon has as well")
+	}
+	c.Agree(file("f", 1, 3), "f")
+	if _, _, ok := c.Get("f"); ok {
+		t.Error("an entry is kept beside an answer with more bytes")
+	}
+}
+
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, tr := running()

@@ -192,11 +192,11 @@ func (n *node) restore(s *Node, file func(fd int) *os.File) error {
 	n.state.last = s.Last
 	if s.Scratch != 0 {
 		o := &orphan{scratch: file(s.Scratch)}
-		size, err := sizeOf(o.scratch)
+		info, err := o.scratch.Stat()
 		if err != nil {
 			return bb.Wrap("restart", s.Name, err)
 		}
-		o.state.unsaved = unsaved{size, s.ModTime}
+		o.state.unsaved = unsaved{info.Size(), s.ModTime}
 		n.become(o)
 	}
 	f.mu.Lock()
@@ -215,14 +215,6 @@ func (n *node) restore(s *Node, file func(fd int) *os.File) error {
 		f.mu.gone[n] = struct{}{}
 	}
 	return nil
-}
-
-func sizeOf(file *os.File) (int64, error) {
-	info, err := file.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
 }
 
 // LookupNode returns a node of a restored state.

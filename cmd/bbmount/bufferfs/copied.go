@@ -292,10 +292,8 @@ func (c *copied) release(ctx context.Context) error {
 	} else {
 		c.w.Abort()
 	}
-	c.closed()
-	if err == nil {
-		c.n.closed(at, u)
-	}
+	c.n.closed(at, u, err)
+	c.closed() // from here on the kept entry answers
 	return err
 }
 

@@ -58,9 +58,14 @@ func (n *node) closing() attrcache.Seen {
 	return n.fsys.kept.At(p)
 }
 
-// closed keeps the entry of a file that this mount has made and closed.
-func (n *node) closed(at attrcache.Seen, u *unsaved) {
-	if e, ok := n.made.Take(); ok && u != nil && at.Path != "" {
+// closed keeps the entry of a file that this mount has made and closed, for the first time. A kept one is older than the
+// bytes that were committed, and their event may come late.
+func (n *node) closed(at attrcache.Seen, u *unsaved, err error) {
+	switch e, ok := n.made.Take(); {
+	case at.Path == "":
+	case !ok || err != nil:
+		n.fsys.kept.Drop(at.Path)
+	default:
 		e.Size, e.ModTime, e.State = u.size, u.mtime, client.StateDirty
 		n.fsys.kept.Committed(&e, at)
 	}

@@ -156,6 +156,7 @@ func (n *node) lookupNow(ctx context.Context, name string, out *fuse.EntryOut) (
 		if e, err = f.b.Stat(ctx, p); err != nil {
 			return nil, err
 		}
+		f.kept.Agree(&e, p)
 	}
 	return n.found(ctx, &e, at, before, out), nil
 }
@@ -224,6 +225,9 @@ func (n *node) statNow(ctx context.Context) (client.Entry, error) {
 	e, err := f.b.Stat(ctx, p)
 	if client.KindOf(err) == client.ErrNotFound || err == nil && (e.File != n.id || e.IsDir() != n.IsDir()) {
 		return e, syscall.ESTALE // the name is nobody's or another file's by now, so the kernel looks it up again
+	}
+	if err == nil {
+		f.kept.Agree(&e, p)
 	}
 	return e, err
 }
