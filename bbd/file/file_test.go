@@ -479,7 +479,7 @@ func TestReopened(t *testing.T) {
 	}
 }
 
-// TestResumeReadOnly: who has made a file that nobody may write goes on writing it when the connection has broken, or
+// TestResumeReadOnly: the maker of a file that nobody may write goes on writing it when the connection has broken, or
 // the daemon has been killed, before or after a commit. Others may not, nor does a first open by its owner.
 func TestResumeReadOnly(t *testing.T) {
 	t.Parallel()
