@@ -32,7 +32,6 @@ type over struct {
 var overBudget = map[string]over{
 	"lines of bbd/store":            {6400, "segments, leases, index and recovery share one order of locks, which a cut would spread"},
 	"lines of flusher":              {2500, "one state machine under one lock: files, attempts, holds and drains change each other"},
-	"lines of cmd/bbmount/bufferfs": {2300, "nodes, contents, and what a new process gets of them share the locks of a node and of the names, which a cut would spread"},
 	"struct bbd/status.Buffer":      {23, "a record, a field for each stored or printed value"},
 	"struct bbd.Config":             {24, "options, a field for each setting"},
 	"struct flusher.BufferStats":    {24, "a record, a field for each stored or printed value"},

@@ -10,6 +10,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"forebay/client"
+	"forebay/cmd/bbmount/content"
 	"forebay/cmd/bbmount/kernel"
 	"forebay/internal/bb"
 )
@@ -150,13 +151,11 @@ func (n *node) save(ctx context.Context) (Node, error) {
 	}
 	c := n.current()
 	if c != nil {
-		err = n.changed(c.release(ctx))
+		err = n.changed(c.Release(ctx))
 	}
-	if o, ok := c.(*orphan); ok && err == nil {
-		err = o.own(ctx)
-		if err == nil {
-			s.Scratch, s.ModTime = int(o.scratch.Fd()), o.unsaved().mtime
-		}
+	if o, ok := c.(*content.Orphan); ok && err == nil {
+		s.ModTime = o.Unsaved().ModTime
+		s.Scratch, err = o.Scratch(ctx)
 	}
 	s.Size, s.Generation = n.view.Saved()
 	return s, err
@@ -191,12 +190,10 @@ func (n *node) restore(s *Node, file func(fd int) *os.File) error {
 	n.view.Restore(s.Size, s.Generation)
 	n.state.last = s.Last
 	if s.Scratch != 0 {
-		o := &orphan{scratch: file(s.Scratch)}
-		info, err := o.scratch.Stat()
+		o, err := content.Restored(file(s.Scratch), s.ModTime)
 		if err != nil {
 			return bb.Wrap("restart", s.Name, err)
 		}
-		o.state.unsaved = unsaved{info.Size(), s.ModTime}
 		n.become(o)
 	}
 	f.mu.Lock()
@@ -234,7 +231,7 @@ func (n *node) reopen(ctx context.Context, flags uint32) (*handle, error) {
 	}
 	defer unlock()
 	if n.current() == nil {
-		n.become(&copied{n: n})
+		n.become(n.copied())
 	}
 	return n.opened(flags), nil
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	fusefs "github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -19,6 +18,7 @@ import (
 	"forebay/cmd/bbmount/allocate"
 	"forebay/cmd/bbmount/attr"
 	"forebay/cmd/bbmount/attrcache"
+	"forebay/cmd/bbmount/content"
 	"forebay/cmd/bbmount/kernel"
 	"forebay/cmd/bbmount/opened"
 	"forebay/cmd/bbmount/passthrough"
@@ -27,30 +27,6 @@ import (
 	"forebay/cmd/bbmount/sparse"
 	"forebay/internal/bb"
 )
-
-// content is the bytes of a file that is open, shared by all openers on this mount, so that each reads others' writes
-// at once. readAt may be called beside readAt, unsaved at any time. Every other call is alone.
-type content interface {
-	readAt(ctx context.Context, p []byte, off int64) (int, error) // io.EOF: there is no more
-	writeAt(ctx context.Context, p []byte, off int64) (int, error)
-	truncate(ctx context.Context, size int64) error
-	sync(ctx context.Context) error
-	// release commits the written bytes, and closes the file for writing until it is written again.
-	release(ctx context.Context) error
-	// unsaved returns the state that the daemon does not have yet, or nil if there is none.
-	unsaved() *unsaved
-	// detach returns the content that continues when the file's name is removed or another file's.
-	// The caller discards one of the two.
-	detach(ctx context.Context) (content, error)
-	// discard closes everything, and drops uncommitted bytes.
-	discard()
-}
-
-// unsaved is the state of a file that differs from the daemon's.
-type unsaved struct {
-	size  int64
-	mtime time.Time
-}
 
 // file is the part of a node that is a file.
 type file struct {
@@ -67,8 +43,8 @@ type file struct {
 
 	state struct {
 		sync.Mutex
-		content content      // nil: it is not open. It changes while use is exclusive
-		last    client.Entry // of a file without a name
+		content content.Content // nil: it is not open. It changes while use is exclusive
+		last    client.Entry    // of a file without a name
 	}
 }
 
@@ -83,14 +59,14 @@ func (n *node) lock(ctx context.Context, weight int64) (unlock func(), err error
 }
 
 // current returns the content, nil if the file is not open.
-func (n *node) current() content {
+func (n *node) current() content.Content {
 	n.state.Lock()
 	defer n.state.Unlock()
 	return n.state.content
 }
 
 // become changes the content.
-func (n *node) become(c content) {
+func (n *node) become(c content.Content) {
 	n.state.Lock()
 	n.state.content = c
 	n.state.Unlock()
@@ -105,20 +81,20 @@ func (n *node) become(c content) {
 }
 
 // unsaved is that of the content. It is nil, too, if the file has no node.
-func (n *node) unsaved() *unsaved {
+func (n *node) unsaved() *content.Unsaved {
 	if n == nil {
 		return nil
 	}
 	if c := n.current(); c != nil && (n.fsys.sharing != kernel.Coherent || n.isUnlinked()) {
-		return c.unsaved()
+		return c.Unsaved()
 	}
 	return nil
 }
 
 // written ends a change of the content. On a coherent mount, all nodes see it when it returns.
-func (n *node) written(ctx context.Context, c content, err error) error {
+func (n *node) written(ctx context.Context, c content.Content, err error) error {
 	if err == nil && n.fsys.sharing == kernel.Coherent {
-		err = n.changed(c.sync(ctx))
+		err = n.changed(c.Sync(ctx))
 	}
 	if err != nil {
 		n.view.Forget()
@@ -203,9 +179,9 @@ func (n *node) open(ctx context.Context, flags uint32, second bool) (h *handle, 
 		return nil, 0, err
 	}
 	if c == nil {
-		n.become(&copied{n: n})
-	} else if f, ok := c.(*copied); ok && how == 0 {
-		f.dropReader()
+		n.become(n.copied())
+	} else if f, ok := c.(*content.Copied); ok && how == 0 {
+		f.DropReader()
 	}
 	if n.fsys.passes.Wanted(by) {
 		n.backing = n.layOut(ctx, &e)
@@ -237,7 +213,7 @@ func (n *node) fresh(ctx context.Context, second bool) (e client.Entry, how uint
 
 // layOut has the daemon lay the file out for the kernel. It returns nil if that cannot be.
 func (n *node) layOut(ctx context.Context, e *client.Entry) *passthrough.Backing {
-	f, now, err := (&copied{n: n}).open(ctx, client.OpenOptions{Linear: true})
+	f, now, err := n.openFile(ctx, client.OpenOptions{Linear: true})
 	if err != nil {
 		return nil // the reader returns the reason
 	}
@@ -300,8 +276,8 @@ func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.Fi
 	e.Name, e.Mode, e.UID, e.GID = name, mode, caller.Uid, caller.Gid
 	inode := n.child(ctx, &e)
 	c := inode.Operations().(*node)
-	made := &copied{n: c}
-	made.writing(w, &client.Entry{ModTime: e.ModTime})
+	made := c.copied()
+	made.Made(w, e.ModTime)
 	c.become(made)
 	c.made.Set(&e)
 	c.fill(&e, nil, &out.Attr)
@@ -329,7 +305,7 @@ func (h *handle) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadRes
 	}
 	defer unlock()
 	n.view.Dropped(h.opening)
-	k, err := n.current().readAt(ctx, dest, off)
+	k, err := n.current().ReadAt(ctx, dest, off)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, n.fsys.errno(err)
 	}
@@ -360,7 +336,7 @@ func (h *handle) put(ctx context.Context, data []byte, off int64) (k int, shared
 		return 0, false, syscall.EFBIG
 	}
 	c := n.current()
-	k, err = c.writeAt(ctx, data, off)
+	k, err = c.WriteAt(ctx, data, off)
 	if k > 0 && h.direct {
 		n.view.Passed(off + int64(k))
 	} else if k > 0 {
@@ -376,20 +352,20 @@ func (h *handle) Flush(ctx context.Context) syscall.Errno {
 	if !h.write {
 		return fusefs.OK
 	}
-	return h.commit(ctx, func(ctx context.Context, c content) error {
+	return h.commit(ctx, func(ctx context.Context, c content.Content) error {
 		if h.n.writers > 1 {
-			return c.sync(ctx)
+			return c.Sync(ctx)
 		}
-		return c.release(ctx)
+		return c.Release(ctx)
 	})
 }
 
 // Fsync implements fsync and fdatasync.
 func (h *handle) Fsync(ctx context.Context, _ uint32) syscall.Errno {
-	return h.commit(ctx, func(ctx context.Context, c content) error { return c.sync(ctx) })
+	return h.commit(ctx, func(ctx context.Context, c content.Content) error { return c.Sync(ctx) })
 }
 
-func (h *handle) commit(ctx context.Context, do func(context.Context, content) error) syscall.Errno {
+func (h *handle) commit(ctx context.Context, do func(context.Context, content.Content) error) syscall.Errno {
 	n := h.n
 	ctx, done := n.fsys.request(ctx)
 	defer done()
@@ -440,12 +416,12 @@ func (h *handle) release() {
 	c := n.current()
 	if n.writers == 0 {
 		n.lost = nil
-		if err := n.changed(c.release(ctx)); err != nil {
+		if err := n.changed(c.Release(ctx)); err != nil {
 			n.fsys.log.Error("closing a file failed: its last writes are not saved", "err", err)
 		}
 	}
 	if n.handles == 0 {
-		c.discard()
+		c.Discard()
 		n.become(nil)
 	}
 }
@@ -461,8 +437,8 @@ func (n *node) finish(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	err = c.release(ctx)
-	c.discard()
+	err = c.Release(ctx)
+	c.Discard()
 	n.become(nil)
 	return err
 }
@@ -478,7 +454,7 @@ func (n *node) quiet(ctx context.Context, do func() error) error {
 	}
 	defer unlock()
 	if c := n.current(); c != nil {
-		if err := n.changed(c.release(ctx)); err != nil {
+		if err := n.changed(c.Release(ctx)); err != nil {
 			n.lost = err
 			return err
 		}
@@ -501,12 +477,12 @@ func (n *node) truncate(ctx context.Context, size int64) error {
 	}
 	c := n.current()
 	if c == nil { // truncate(2)
-		c = &copied{n: n}
-		defer c.discard()
+		c = n.copied()
+		defer c.Discard()
 	}
-	err = c.truncate(ctx, size)
+	err = c.Truncate(ctx, size)
 	if err == nil && n.writers == 0 {
-		err = c.release(ctx)
+		err = c.Release(ctx)
 	}
 	n.view.Wrote(0)
 	return n.changed(n.written(ctx, c, err))
@@ -530,7 +506,7 @@ func (n *node) allocate(ctx context.Context, off, size uint64, mode uint32) erro
 		return err
 	}
 	if u := n.unsaved(); u != nil {
-		e.Size = u.size
+		e.Size = u.Size
 	}
 	p, errno := allocate.Of(mode, off, size, e.Size)
 	if errno != 0 {
@@ -539,8 +515,8 @@ func (n *node) allocate(ctx context.Context, off, size uint64, mode uint32) erro
 	if _, free, err := room.Of(ctx, n.fsys.c, n.fsys.b.Name()); err != nil || free < p.Room {
 		return cmp.Or(err, error(syscall.ENOSPC))
 	}
-	if err = sparse.Zero(ctx, p.ZeroAt, p.ZeroTo, n.current().writeAt); err == nil && p.Size > e.Size {
-		err = n.current().truncate(ctx, p.Size)
+	if err = sparse.Zero(ctx, p.ZeroAt, p.ZeroTo, n.current().WriteAt); err == nil && p.Size > e.Size {
+		err = n.current().Truncate(ctx, p.Size)
 	}
 	n.view.Wrote(0)
 	return n.changed(n.written(ctx, n.current(), err))
@@ -576,8 +552,8 @@ func (n *node) replaced(ctx context.Context, do func() error) error {
 	return n.changed(n.orphan(ctx, c, do))
 }
 
-func (n *node) orphan(ctx context.Context, c content, do func() error) error {
-	rest, err := c.detach(ctx)
+func (n *node) orphan(ctx context.Context, c content.Content, do func() error) error {
+	rest, err := c.Detach(ctx)
 	if err != nil {
 		return err
 	}
@@ -586,11 +562,11 @@ func (n *node) orphan(ctx context.Context, c content, do func() error) error {
 		err = do()
 	}
 	if err != nil {
-		rest.discard()
+		rest.Discard()
 		return err
 	}
 	n.fsys.unlink(n)
-	c.discard()
+	c.Discard()
 	n.become(rest)
 	return nil
 }

@@ -52,25 +52,6 @@ func (f *FS) keep(e *client.Entry, at attrcache.Seen) time.Duration {
 // Writing reports whether uncommitted bytes make the attributes (kernel.Tree).
 func (n *node) Writing() bool { return n.unsaved() != nil }
 
-// closing notes the path of a file that is being closed, for the entry that is kept afterwards.
-func (n *node) closing() attrcache.Seen {
-	p, _ := n.fsys.pathOf(n) // none of a file without a name, whose entry nothing asks for
-	return n.fsys.kept.At(p)
-}
-
-// closed keeps the entry of a file that this mount has made and closed, for the first time. A kept one is older than the
-// bytes that were committed, and their event may come late.
-func (n *node) closed(at attrcache.Seen, u *unsaved, err error) {
-	switch e, ok := n.made.Take(); {
-	case at.Path == "":
-	case !ok || err != nil:
-		n.fsys.kept.Drop(at.Path)
-	default:
-		e.Size, e.ModTime, e.State = u.size, u.mtime, client.StateDirty
-		n.fsys.kept.Committed(&e, at)
-	}
-}
-
 // Changes passes changes of others on to the kernel until ctx ends.
 func (f *FS) Changes(ctx context.Context, watch attrcache.Watch) {
 	stat := func(ctx context.Context, p string) (client.Entry, error) {

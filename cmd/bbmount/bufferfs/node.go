@@ -14,6 +14,7 @@ import (
 	"forebay/client"
 	"forebay/cmd/bbmount/attr"
 	"forebay/cmd/bbmount/attrcache"
+	"forebay/cmd/bbmount/content"
 	"forebay/cmd/bbmount/names"
 	"forebay/cmd/bbmount/passthrough"
 	"forebay/cmd/bbmount/request"
@@ -163,7 +164,7 @@ func (n *node) lookupNow(ctx context.Context, name string, out *fuse.EntryOut) (
 
 // found answers with an entry of the directory n. Before is the unsaved state of its file before
 // the daemon's answer.
-func (n *node) found(ctx context.Context, e *client.Entry, at attrcache.Seen, before *unsaved, out *fuse.EntryOut) *fusefs.Inode {
+func (n *node) found(ctx context.Context, e *client.Entry, at attrcache.Seen, before *content.Unsaved, out *fuse.EntryOut) *fusefs.Inode {
 	inode := n.child(ctx, e)
 	c := inode.Operations().(*node)
 	c.fill(e, before, &out.Attr)
@@ -173,12 +174,12 @@ func (n *node) found(ctx context.Context, e *client.Entry, at attrcache.Seen, be
 
 // fill makes the attributes of an entry. Writes of this mount to a file count before they are
 // committed. A commit may have come since the request to the daemon, so before counts too.
-func (n *node) fill(e *client.Entry, before *unsaved, out *fuse.Attr) {
+func (n *node) fill(e *client.Entry, before *content.Unsaved, out *fuse.Attr) {
 	size, mtime := e.Size, e.ModTime
 	if u := n.unsaved(); u != nil {
-		size, mtime = u.size, u.mtime
+		size, mtime = u.Size, u.ModTime
 	} else if before != nil {
-		size, mtime = before.size, before.mtime
+		size, mtime = before.Size, before.ModTime
 	}
 	n.view.Tell(size)
 	out.Blksize = room.BlockSize

@@ -1,109 +1,85 @@
-package bufferfs
+package content
 
 import (
 	"context"
 	"errors"
 	"io"
 	"sync"
-	"syscall"
 	"time"
 
 	"forebay/client"
 	"forebay/cmd/bbmount/kernel"
-	"forebay/cmd/bbmount/opened"
 	"forebay/cmd/bbmount/sparse"
 )
 
-// copied is a content that the client library carries. Bytes are copied between the kernel's
+// Copied is a content that the client library carries. Bytes are copied between the kernel's
 // requests and the daemon's memory.
 //
 //	idle ──read──▶ r is open ──write──▶ w is open ──release──▶ idle
 //
 // While w is open, it answers reads too, with its uncommitted bytes.
-type copied struct {
-	n       *node
-	w       *opened.File
+type Copied struct {
+	owner   Owner
+	view    *kernel.View
+	sharing kernel.Sharing
+	w       File
 	emptied bool // w began from nothing, and that is not committed
 	older   bool // the daemon has the content before that, even if w has bytes by now
 
 	opening sync.Mutex // guards r
-	r       *opened.File
+	r       File
 
 	state struct {
 		sync.Mutex
-		unsaved
+		Unsaved
 		writing bool // w is open
 	}
 }
 
-// writing records that w is open, and the content that it begins with.
-func (c *copied) writing(w *opened.File, e *client.Entry) {
-	c.w = w
-	c.n.view.Writing(e.Generation)
-	c.state.Lock()
-	defer c.state.Unlock()
-	c.state.writing, c.state.unsaved = true, unsaved{e.Size, e.ModTime}
+// Copy returns the content of a file that nothing has open yet, whose pages in the kernel are view's.
+func Copy(o Owner, view *kernel.View, s kernel.Sharing) *Copied {
+	return &Copied{owner: o, view: view, sharing: s}
 }
 
-func (c *copied) unsaved() *unsaved {
+// Made has the content go on with a file that was made, is open for writing, and has no bytes. The caller is alone, and the
+// content is new.
+func (c *Copied) Made(w File, mtime time.Time) { c.writing(w, &client.Entry{ModTime: mtime}) }
+
+// writing records that w is open, and the content that it begins with.
+func (c *Copied) writing(w File, e *client.Entry) {
+	c.w = w
+	c.view.Writing(e.Generation)
+	c.state.Lock()
+	defer c.state.Unlock()
+	c.state.writing, c.state.Unsaved = true, Unsaved{e.Size, e.ModTime}
+}
+
+// Unsaved implements Content.
+func (c *Copied) Unsaved() *Unsaved {
 	c.state.Lock()
 	defer c.state.Unlock()
 	if !c.state.writing {
 		return nil
 	}
-	u := c.state.unsaved
+	u := c.state.Unsaved
 	return &u
 }
 
 // grown records that bytes up to end were written.
-func (c *copied) grown(end int64) {
+func (c *Copied) grown(end int64) {
 	c.state.Lock()
 	defer c.state.Unlock()
-	c.state.size, c.state.mtime = max(c.state.size, end), time.Now()
-}
-
-// open opens the file, which must be the one that the node is. While another node's daemon is waited for, names may change.
-func (c *copied) open(ctx context.Context, o client.OpenOptions) (file *opened.File, e client.Entry, err error) {
-	err = c.n.fsys.peers.Until(ctx, func() (err error) {
-		file, e, err = c.openNow(ctx, o)
-		return err
-	})
-	return file, e, err
-}
-
-func (c *copied) openNow(ctx context.Context, o client.OpenOptions) (*opened.File, client.Entry, error) {
-	f := c.n.fsys
-	p, unshare, err := f.share(ctx, c.n, "")
-	if err != nil {
-		return nil, client.Entry{}, err
-	}
-	defer unshare()
-	file, err := opened.Open(f.ctx, ctx, f.b, p, o)
-	if client.KindOf(err) == client.ErrNotFound {
-		err = syscall.ESTALE // another client has removed it
-	}
-	if err != nil {
-		return nil, client.Entry{}, err
-	}
-	e, err := file.Entry()
-	if err == nil && e.File != c.n.id {
-		err = syscall.ESTALE
-	}
-	if err != nil {
-		file.Abort()
-		return nil, client.Entry{}, err
-	}
-	return file, e, nil
+	c.state.Size, c.state.ModTime = max(c.state.Size, end), time.Now()
 }
 
 // reader returns the file open for reading. Used is the caller's earlier reader, which has failed.
-func (c *copied) reader(ctx context.Context, used *opened.File) (*opened.File, error) {
+func (c *Copied) reader(ctx context.Context, used File) (File, error) {
 	c.opening.Lock()
 	defer c.opening.Unlock()
 	if c.r != nil && c.r != used {
 		return c.r, nil
 	}
-	r, _, err := c.open(ctx, client.OpenOptions{})
+	r, _, err := c.owner.Open(ctx, client.OpenOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +90,8 @@ func (c *copied) reader(ctx context.Context, used *opened.File) (*opened.File, e
 	return r, nil
 }
 
-// dropReader has the next read open the file as it is then. The caller is alone.
-func (c *copied) dropReader() {
+// DropReader has the next read open the file as it is then. The caller is alone.
+func (c *Copied) DropReader() {
 	if c.r != nil {
 		c.r.Abort()
 		c.r = nil
@@ -125,18 +101,19 @@ func (c *copied) dropReader() {
 // readTries is how often a read opens a file again whose connection, name or generation has changed.
 const readTries = 3
 
-func (c *copied) readAt(ctx context.Context, p []byte, off int64) (n int, err error) {
-	err = c.n.fsys.peers.Until(ctx, func() (err error) {
+// ReadAt implements Content.
+func (c *Copied) ReadAt(ctx context.Context, p []byte, off int64) (n int, err error) {
+	err = c.owner.Until(ctx, func() (err error) {
 		n, err = c.readNow(ctx, p, off)
 		return err
 	})
 	return n, err
 }
 
-func (c *copied) readNow(ctx context.Context, p []byte, off int64) (int, error) {
+func (c *Copied) readNow(ctx context.Context, p []byte, off int64) (int, error) {
 	switch {
-	case c.n.fsys.sharing == kernel.Coherent: // this mount's bytes are committed, others' may be newer than any reader
-		r, _, err := c.open(ctx, client.OpenOptions{})
+	case c.sharing == kernel.Coherent: // this mount's bytes are committed, others' may be newer than any reader
+		r, _, err := c.owner.Open(ctx, client.OpenOptions{})
 		if err != nil {
 			return 0, err
 		}
@@ -145,7 +122,7 @@ func (c *copied) readNow(ctx context.Context, p []byte, off int64) (int, error) 
 	case c.w != nil:
 		return c.w.ReadAtContext(ctx, p, off)
 	}
-	var used *opened.File
+	var used File
 	for try := 1; ; try++ {
 		r, err := c.reader(ctx, used)
 		if err != nil {
@@ -162,25 +139,26 @@ func (c *copied) readNow(ctx context.Context, p []byte, off int64) (int, error) 
 
 // writer opens the file for writing, if it is not. After a rename of a directory above it, it
 // is opened again where it is.
-func (c *copied) writer(ctx context.Context) (*opened.File, error) {
-	if c.n.moved.Swap(false) {
-		if err := c.release(ctx); err != nil {
+func (c *Copied) writer(ctx context.Context) (File, error) {
+	if c.owner.Moved() {
+		if err := c.Release(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if c.w != nil {
 		return c.w, nil
 	}
-	w, e, err := c.open(ctx, client.OpenOptions{Write: true})
+	w, e, err := c.owner.Open(ctx, client.OpenOptions{Write: true})
 	if err != nil {
 		return nil, err
 	}
-	c.dropReader()
+	c.DropReader()
 	c.writing(w, &e)
 	return w, nil
 }
 
-func (c *copied) writeAt(ctx context.Context, p []byte, off int64) (int, error) {
+// WriteAt implements Content.
+func (c *Copied) WriteAt(ctx context.Context, p []byte, off int64) (int, error) {
 	w, err := c.writer(ctx)
 	if err != nil {
 		return 0, err
@@ -193,7 +171,8 @@ func (c *copied) writeAt(ctx context.Context, p []byte, off int64) (int, error) 
 	return n, err
 }
 
-func (c *copied) truncate(ctx context.Context, size int64) error {
+// Truncate implements Content.
+func (c *Copied) Truncate(ctx context.Context, size int64) error {
 	if size == 0 {
 		return c.empty(ctx)
 	}
@@ -201,8 +180,8 @@ func (c *copied) truncate(ctx context.Context, size int64) error {
 	if err != nil {
 		return err
 	}
-	now := c.unsaved().size
-	if e, err := c.n.stat(ctx); err != nil {
+	now := c.Unsaved().Size
+	if e, err := c.owner.Stat(ctx); err != nil {
 		return err
 	} else if !c.older {
 		now = max(now, e.Size) // other nodes may have written more
@@ -216,18 +195,18 @@ func (c *copied) truncate(ctx context.Context, size int64) error {
 }
 
 // empty begins the file anew. Its old content is there until the next commit.
-func (c *copied) empty(ctx context.Context) error {
-	if u := c.unsaved(); u != nil && u.size == 0 {
+func (c *Copied) empty(ctx context.Context) error {
+	if u := c.Unsaved(); u != nil && u.Size == 0 {
 		return nil
 	}
-	if err := c.release(ctx); err != nil {
+	if err := c.Release(ctx); err != nil {
 		return err
 	}
-	w, _, err := c.open(ctx, client.OpenOptions{Write: true, Truncate: true})
+	w, _, err := c.owner.Open(ctx, client.OpenOptions{Write: true, Truncate: true})
 	if err != nil {
 		return err
 	}
-	c.dropReader()
+	c.DropReader()
 	c.emptied, c.older = true, true
 	c.writing(w, &client.Entry{ModTime: time.Now()})
 	return nil
@@ -235,16 +214,16 @@ func (c *copied) empty(ctx context.Context) error {
 
 // shorten writes the first bytes of the file as a new generation, since generations do not get
 // shorter. When it fails, the file is as it was.
-func (c *copied) shorten(ctx context.Context, size int64) error {
-	if err := c.release(ctx); err != nil {
+func (c *Copied) shorten(ctx context.Context, size int64) error {
+	if err := c.Release(ctx); err != nil {
 		return err
 	}
-	r, e, err := c.open(ctx, client.OpenOptions{})
+	r, e, err := c.owner.Open(ctx, client.OpenOptions{})
 	if err != nil {
 		return err
 	}
 	defer r.Abort()
-	w, _, err := c.open(ctx, client.OpenOptions{Write: true, Truncate: true})
+	w, _, err := c.owner.Open(ctx, client.OpenOptions{Write: true, Truncate: true})
 	if err != nil {
 		return err
 	}
@@ -256,17 +235,18 @@ func (c *copied) shorten(ctx context.Context, size int64) error {
 		w.Abort()
 		return err
 	}
-	c.dropReader()
+	c.DropReader()
 	e.Size, e.ModTime = size, time.Now()
 	c.writing(w, &e)
 	return nil
 }
 
-func (c *copied) sync(ctx context.Context) error {
+// Sync implements Content.
+func (c *Copied) Sync(ctx context.Context) error {
 	if c.w == nil {
 		return nil
 	}
-	if err := c.w.SetModTime(c.unsaved().mtime); err != nil {
+	if err := c.w.SetModTime(c.Unsaved().ModTime); err != nil {
 		return err
 	}
 	err := c.w.SyncContext(ctx)
@@ -276,54 +256,57 @@ func (c *copied) sync(ctx context.Context) error {
 	return err
 }
 
-func (c *copied) release(ctx context.Context) error {
+// Release implements Content.
+func (c *Copied) Release(ctx context.Context) error {
 	if c.w == nil {
 		return nil
 	}
-	at, u := c.n.closing(), c.unsaved()
+	closed, u := c.owner.Closing(), c.Unsaved()
 	var err error
 	if c.emptied {
-		err = c.sync(ctx) // a close that brings no bytes changes nothing
+		err = c.Sync(ctx) // a close that brings no bytes changes nothing
 	} else {
-		err = c.w.SetModTime(c.unsaved().mtime)
+		err = c.w.SetModTime(c.Unsaved().ModTime)
 	}
 	if err == nil {
 		err = c.w.Close()
 	} else {
 		c.w.Abort()
 	}
-	c.n.closed(at, u, err)
+	closed(u, err)
 	c.closed() // from here on the kept entry answers
 	return err
 }
 
 // closed records that w is closed.
-func (c *copied) closed() {
-	c.n.view.Closed(c.w.Alone())
+func (c *Copied) closed() {
+	c.view.Closed(c.w.Alone())
 	c.w, c.emptied, c.older = nil, false, false
+	c.owner.Closed()
 	c.state.Lock()
 	defer c.state.Unlock()
 	c.state.writing = false
-	c.n.fsys.changes.Add(1)
 }
 
-func (c *copied) detach(ctx context.Context) (content, error) {
-	if err := c.sync(ctx); err != nil {
+// Detach implements Content.
+func (c *Copied) Detach(ctx context.Context) (Content, error) {
+	if err := c.Sync(ctx); err != nil {
 		return nil, err
 	}
-	base, e, err := c.open(ctx, client.OpenOptions{})
+	base, e, err := c.owner.Open(ctx, client.OpenOptions{})
 	if err != nil {
 		return nil, err
 	}
 	mtime := e.ModTime
-	if u := c.unsaved(); u != nil {
-		mtime = u.mtime
+	if u := c.Unsaved(); u != nil {
+		mtime = u.ModTime
 	}
 	return newOrphan(base, e.Size, mtime), nil
 }
 
-func (c *copied) discard() {
-	c.dropReader()
+// Discard implements Content.
+func (c *Copied) Discard() {
+	c.DropReader()
 	if c.w != nil {
 		c.w.Abort()
 		c.closed()
