@@ -5,10 +5,10 @@ package device
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"log/slog"
 	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -48,6 +48,7 @@ const (
 // Device is /dev/fuse of a mount. Its methods may be called concurrently.
 type Device struct {
 	file    *os.File
+	fd      int // its descriptor
 	conn    syscall.RawConn
 	log     *slog.Logger
 	largest int // bytes of a read or write
@@ -57,31 +58,41 @@ type Device struct {
 	requests, answers, small sync.Pool     // of *[]byte
 	notifying                sync.RWMutex  // by notifications that wait for programs, but not by requests
 	dropping                 atomic.Int64  // requests that have the kernel drop pages
+	copying                  atomic.Int64  // large requests that are being answered
 	over                     chan struct{} // closed when the mount has ended
 	ending                   sync.Once
 
 	mu struct {
 		sync.Mutex
 		loops    int // goroutines
-		readers  int // of them, those that wait for a request
+		readers  int // of them, those that read
+		parked   int // of them, those that wait until there are too few readers
 		paused   bool
 		ended    bool
 		inFlight map[uint64]struct{}
 	}
-	init []byte // the kernel's first request
+	unpark sync.Cond // by d.mu
+	init   []byte    // the kernel's first request
 }
 
-// maxReaders is how many goroutines wait for a request at most.
-const maxReaders = 16
+const (
+	maxReaders = 16 // goroutines that read at most
+	maxParked  = 16 // goroutines that are kept for later requests
+)
 
 func newDevice(fd int, largest int, log *slog.Logger) (*Device, error) {
 	unix.CloseOnExec(fd)
-	d := &Device{file: os.NewFile(uintptr(fd), "/dev/fuse"), log: log, largest: largest, over: make(chan struct{})}
+	// A goroutine that waits for a request is no thread then, which the runtime would have to replace.
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, bb.Wrap("mount", "/dev/fuse", err)
+	}
+	d := &Device{file: os.NewFile(uintptr(fd), "/dev/fuse"), fd: fd, log: log, largest: largest, over: make(chan struct{})}
 	var err error
 	if d.conn, err = d.file.SyscallConn(); err != nil {
 		d.file.Close()
 		return nil, bb.Wrap("mount", "/dev/fuse", err)
 	}
+	d.unpark.L = &d.mu
 	d.mu.inFlight = map[uint64]struct{}{}
 	// The bytes of a write begin on a page, as do those of an answer, since the kernel copies them faster so. A large slice
 	// begins on one.
@@ -98,9 +109,6 @@ func newDevice(fd int, largest int, log *slog.Logger) (*Device, error) {
 
 // Inherit returns the device of a mount that another process has served. Init is that one's Init.
 func Inherit(fd int, init []byte, largest int, log *slog.Logger) (*Device, error) {
-	if err := unix.SetNonblock(fd, false); err != nil {
-		return nil, bb.Wrap("mount", "/dev/fuse", err)
-	}
 	d, err := newDevice(fd, largest, log)
 	if err == nil {
 		d.init = init
@@ -112,7 +120,7 @@ func Inherit(fd int, init []byte, largest int, log *slog.Logger) (*Device, error
 func (d *Device) Init() []byte { return d.init }
 
 // Fd returns the descriptor.
-func (d *Device) Fd() int { return int(d.file.Fd()) }
+func (d *Device) Fd() int { return d.fd }
 
 // Begin has the file system answer the kernel's first request, or, if another process has done so, agrees on the same.
 func (d *Device) Begin(calls fuse.RawFileSystem, o *fuse.MountOptions) error {
@@ -174,16 +182,29 @@ func (d *Device) loop() {
 	d.leave()
 }
 
-// enter counts a reader, unless there are enough of them, or there is nothing to read any more.
+// enter waits until there are too few readers, and counts one more. It reports false if there is nothing to read any more,
+// or goroutines enough wait.
 func (d *Device) enter() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.mu.paused || d.mu.ended || d.mu.readers >= max(2, min(runtime.GOMAXPROCS(0), maxReaders))+1 {
-		return false
+	for !d.mu.paused && !d.mu.ended {
+		if d.mu.readers < d.wanted() {
+			d.mu.readers++
+			return true
+		}
+		if d.mu.parked == maxParked {
+			return false
+		}
+		d.mu.parked++
+		d.unpark.Wait()
+		d.mu.parked--
 	}
-	d.mu.readers++
-	return true
+	return false
 }
+
+// wanted returns how many goroutines should read. Small requests are read faster than they wake another reader. The bytes
+// of large ones are copied by several, while there are some. d.mu is locked.
+func (d *Device) wanted() int { return min(1+int(d.copying.Load()), runtime.GOMAXPROCS(0), maxReaders) }
 
 // left ends a read. It notes a request, and begins another loop if none waits for the next one. A request that needs no
 // answer costs the kernel nothing, so it is carried out before the next is read.
@@ -198,7 +219,14 @@ func (d *Device) left(in []byte, n int, err error) (h header) {
 	if !h.forgets() && h.op != opInterrupt {
 		d.mu.inFlight[h.unique] = struct{}{}
 	}
-	if d.mu.readers == 0 && !d.mu.paused && !h.forgets() {
+	if n > smallIn {
+		d.copying.Add(1)
+	}
+	switch {
+	case d.mu.readers >= d.wanted() || d.mu.paused || h.forgets():
+	case d.mu.parked > 0:
+		d.unpark.Signal()
+	default:
 		d.mu.loops++
 		go d.loop()
 	}
@@ -222,6 +250,7 @@ func (d *Device) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.ended = true
+	d.unpark.Broadcast()
 }
 
 // cancelAll ends the mount. Nobody waits for the answers of requests in flight.
@@ -251,7 +280,7 @@ func (d *Device) answer(buf *[]byte, n int, h header) {
 	} else {
 		defer d.requests.Put(buf)
 	}
-	defer d.answered(h)
+	defer d.answered(h, n)
 	if call, is := callOf(in, h); is && d.restart != nil {
 		d.restart(call)
 		return
@@ -280,10 +309,13 @@ func (d *Device) answer(buf *[]byte, n int, h header) {
 	}
 }
 
-func (d *Device) answered(h header) {
+func (d *Device) answered(h header, n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.mu.inFlight, h.unique)
+	if n > smallIn {
+		d.copying.Add(-1)
+	}
 }
 
 // inPlace is a file system whose reads fill the answer's buffer. The library would copy them onto themselves.
@@ -304,11 +336,27 @@ func (f filled) Bytes([]byte) ([]byte, fuse.Status) { return f, fuse.OK }
 func (f filled) Size() int                          { return len(f) }
 func (f filled) Done()                              {}
 
-// read reads a request.
+// read waits for a request, and reads it. When Pause begins, that is EAGAIN.
 func (d *Device) read(p []byte) (n int, err error) {
-	if closed := d.conn.Control(func(fd uintptr) { n, err = unix.Read(int(fd), p) }); closed != nil {
+	once := func(fd uintptr) bool {
+		n, err = unix.Read(int(fd), p)
+		return err != unix.EAGAIN //nolint:errorlint // of a system call
+	}
+	// Who waits keeps others from reading. So beside requests that are copied, each tries before.
+	if d.copying.Load() > 0 && d.conn.Control(func(fd uintptr) { once(fd) }) == nil && err != unix.EAGAIN { //nolint:errorlint // of a system call
+		return whole(n, err)
+	}
+	switch waited := d.conn.Read(once); {
+	case errors.Is(waited, os.ErrDeadlineExceeded):
+		return 0, unix.EAGAIN
+	case waited != nil && d.conn.Control(func(fd uintptr) { once(fd) }) != nil: // else the kernel has the reason
 		return 0, unix.ENODEV
 	}
+	return whole(n, err)
+}
+
+// whole is what a read returned, without requests that are too short.
+func whole(n int, err error) (int, error) {
 	if err == nil && n < inHeader {
 		err = unix.EIO
 	}
@@ -373,7 +421,6 @@ func (d *Device) Pause(ctx context.Context) error {
 	}
 	err := d.stop()
 	for waits := 0; err == nil && !d.idle(); {
-		wake()
 		switch {
 		case !pause(ctx):
 			err = bb.E(bb.Busy, "restart", "", bb.Count(d.waiting(), "request of programs does", "requests of programs do")+" not end").WithRemedy("see whether the daemons answer: bbctl nodes")
@@ -403,8 +450,9 @@ const maxWaits = 50
 func (d *Device) stop() error {
 	d.mu.Lock()
 	d.mu.paused = true
+	d.unpark.Broadcast()
 	d.mu.Unlock()
-	return unix.SetNonblock(d.Fd(), true)
+	return d.file.SetReadDeadline(time.Unix(1, 0))
 }
 
 // Resume goes on after Pause.
@@ -414,7 +462,7 @@ func (d *Device) Resume() {
 }
 
 func (d *Device) resume() {
-	if err := unix.SetNonblock(d.Fd(), false); err != nil {
+	if err := d.file.SetReadDeadline(time.Time{}); err != nil {
 		d.log.Error("resuming", "err", err)
 	}
 	d.mu.Lock()
@@ -433,20 +481,6 @@ func (d *Device) waiting() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.mu.inFlight)
-}
-
-// wake interrupts the threads that wait for a request. The kernel repeats their read, which does not wait any more. The
-// runtime takes the signal at any time.
-func wake() {
-	tasks, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return
-	}
-	for _, task := range tasks {
-		if tid, err := strconv.Atoi(task.Name()); err == nil {
-			unix.Tgkill(os.Getpid(), tid, unix.SIGURG) //nolint:errcheck // the thread may have ended
-		}
-	}
 }
 
 // pause waits for a moment. It reports false when ctx has ended.
