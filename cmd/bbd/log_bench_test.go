@@ -83,3 +83,29 @@ func BenchmarkLogCreate(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkLogHosts has clients of one to five daemons create and write files of 4 KiB into one directory, 64 in flight over
+// all daemons, and stat one path that does not change.
+func BenchmarkLogHosts(b *testing.B) {
+	for size := 1; size <= 5; size++ {
+		c := newLogCluster(b, size, 0)
+		var at []*client.Buffer
+		for _, d := range c.daemons {
+			at = append(at, lasting(b, d).Buffer("b"))
+		}
+		if err := at[0].MkdirAll(b.Context(), "all/b/c/d/e", 0o755); err != nil {
+			b.Fatal(err)
+		}
+		content := make([]byte, 4<<10)
+		inFlight(b, fmt.Sprint("create/hosts=", size), func(n int64) error {
+			return at[n%int64(size)].WriteFile(b.Context(), fmt.Sprint("all/", n), content, 0o644)
+		})
+		inFlight(b, fmt.Sprint("stat/hosts=", size), func(n int64) error {
+			_, err := at[n%int64(size)].Stat(b.Context(), "all/b/c/d/e")
+			return err
+		})
+		for _, d := range c.daemons {
+			d.Stop()
+		}
+	}
+}

@@ -2,6 +2,7 @@ package nslog_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -106,37 +107,67 @@ func rss(b *testing.B) int {
 func BenchmarkMillion(b *testing.B) {
 	for b.Loop() {
 		s := newStream(b, metatest.StartServer(b, b.TempDir()))
-		million(b, s, func() int { return 0 })
+		measure(b, s, 1000, func() int { return 0 })
 	}
 }
 
-// BenchmarkMillionMemory reports the resident memory of each of the million files. The log is in
-// memory before, so that a server's other memory does not count.
-func BenchmarkMillionMemory(b *testing.B) {
-	for b.Loop() {
-		million(b, &process{simulated: &simulated{}}, func() int { return rss(b) })
+// BenchmarkNames makes 10³ to 10⁷ flushed files, a thousand to a directory, and starts anew. The log is in memory and
+// takes no time, so the rates are those of the table and its owner, with 64 callers. It is there before the memory is
+// measured, so that a server's other memory does not count.
+func BenchmarkNames(b *testing.B) {
+	for _, dirs := range []int{1, 10, 100, 1000, 10_000} {
+		b.Run(strconv.Itoa(dirs*filesEach), func(b *testing.B) {
+			for b.Loop() {
+				measure(b, purging{&process{simulated: &simulated{}}}, dirs, func() int { return rss(b) })
+			}
+		})
 	}
 }
 
-func million(b *testing.B, log owner.Log, memory func() int) {
-	const dirs, files = 1000, 1000
+const filesEach = 1000 // in a directory
+
+// purging is a log in memory that no purged message comes back to.
+type purging struct{ *process }
+
+func (p purging) PurgeBelow(ctx context.Context, subject string, seq uint64) error {
+	err := p.process.PurgeBelow(ctx, subject, seq)
+	return errors.Join(err, p.step(func() { p.purged = nil }))
+}
+
+func measure(b *testing.B, log owner.Log, dirs int, memory func() int) {
+	all := float64(dirs * filesEach)
 	e := openFor(b, log)
-	fill(b, e, dirs, files)
+	begun := time.Now()
+	fill(b, e, dirs)
+	b.ReportMetric(all/time.Since(begun).Seconds(), "creates/s")
 	if err := e.Checkpoint(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	e.Close()
-	before, begun := memory(), time.Now()
+	before := memory()
+	begun = time.Now()
 	e = openFor(b, log)
 	defer e.Close()
 	b.ReportMetric(time.Since(begun).Seconds(), "s/start")
-	b.ReportMetric(float64(memory()-before)/(dirs*files), "B/file")
+	b.ReportMetric(float64(memory()-before)/all, "B/file")
 	begun = time.Now()
 	n := 0
-	if err := e.ScanAll(b.Context(), func(bb.Entry) error { n++; return nil }); err != nil || n != dirs*files+dirs {
+	if err := e.ScanAll(b.Context(), func(bb.Entry) error { n++; return nil }); err != nil || n != dirs*filesEach+dirs {
 		b.Fatal(n, err)
 	}
 	b.ReportMetric(time.Since(begun).Seconds(), "s/scan")
+	last, err := e.Lookup(b.Context(), bb.RootDir, fmt.Sprint("task-", dirs-1))
+	if err != nil {
+		b.Fatal(err)
+	}
+	const lookups = 100_000
+	begun = time.Now()
+	for i := range lookups {
+		if _, err := e.Lookup(b.Context(), last.Dir, flushedFile(last.Dir, i%filesEach).Name); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(lookups/time.Since(begun).Seconds(), "look-ups/s")
 }
 
 func openFor(b *testing.B, log owner.Log) *nslog.Engine {
@@ -151,7 +182,7 @@ func openFor(b *testing.B, log owner.Log) *nslog.Engine {
 }
 
 // fill makes files in directories, by many callers.
-func fill(b *testing.B, e *nslog.Engine, dirs, files int) {
+func fill(b *testing.B, e *nslog.Engine, dirs int) {
 	b.Helper()
 	var next atomic.Int64
 	var all sync.WaitGroup
@@ -159,7 +190,7 @@ func fill(b *testing.B, e *nslog.Engine, dirs, files int) {
 		all.Go(func() {
 			for i := int(next.Add(1)) - 1; i < dirs; i = int(next.Add(1)) - 1 {
 				d, err := e.Mkdir(b.Context(), bb.RootDir, fmt.Sprint("task-", i), namespace.Owner{Mode: 0o755})
-				for n := 0; n < files && err == nil; n++ {
+				for n := 0; n < filesEach && err == nil; n++ {
 					_, err = e.Create(b.Context(), flushedFile(d.Dir, n))
 				}
 				if err != nil {
