@@ -240,7 +240,7 @@ func TestClusterWriterOfMovedFile(t *testing.T) {
 	}
 }
 
-// TestClusterFabricLost: a relay whose one-sided connection breaks, and not its session, opens the
+// TestClusterFabricLost: a forwarding daemon whose one-sided connection breaks, and not its session, opens the
 // file again. It is closed when its writer closes it.
 func TestClusterFabricLost(t *testing.T) {
 	t.Parallel()
@@ -439,7 +439,7 @@ func TestClusterRenameRacesMove(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", NoFlush: []string{"*.tmp"}})
 	there := nodes[1].dial()
 	want := map[string][]byte{}
 	const files = 40

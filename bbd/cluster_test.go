@@ -324,7 +324,7 @@ func TestClusterUnavailable(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", NoFlush: []string{"*.tmp"}})
 	clean, dirty := random(2<<20), random(1<<20)
 	write(t, b, "clean", clean)
 	write(t, b, "dirty.tmp", dirty)
@@ -390,7 +390,7 @@ func (n *node) away() {
 func TestClusterOpenFileAtSecondCopy(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
-	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "two", Replicas: 2, NoFlush: []string{"*"}})
 	f, err := b.Create(t.Context(), "f")
 	if err != nil {
 		t.Fatal(err)
@@ -628,7 +628,7 @@ func TestClusterForget(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", NoFlush: []string{"*.tmp"}})
 	there := nodes[1].dial()
 	clean, dirty := random(2<<20), random(1<<20)
 	write(t, b, "clean", clean)
@@ -674,7 +674,7 @@ func TestClusterNewInstance(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", NoFlush: []string{"*.tmp"}})
 	there := nodes[1].dial()
 	write(t, b, "dirty.tmp", random(1<<20))
 	mine := random(1 << 20)
@@ -827,7 +827,7 @@ func TestClusterReplicaTakesOver(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	spec := admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*.tmp"}}
+	spec := admin.BufferSpec{Name: "two", Replicas: 2, NoFlush: []string{"*.tmp"}}
 	b, dir := nodes[0].buffer(c, spec)
 	want := random(3 << 20)
 	write(t, b, "f.tmp", want)
@@ -860,7 +860,7 @@ func TestClusterLateDiscard(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*.tmp"}})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, NoFlush: []string{"*.tmp"}})
 	want := random(3 << 20)
 	write(t, b, "f.tmp", want)
 	c.Close()
@@ -894,7 +894,7 @@ func TestClusterLateDiscard(t *testing.T) {
 func TestClusterDiscardMeetsPromotion(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
-	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "two", Replicas: 2, NoFlush: []string{"*"}})
 	promoted := 0
 	for i := range 40 {
 		name, want := fmt.Sprint("f", i), random(4096)
@@ -918,7 +918,7 @@ func TestClusterDiscardMeetsPromotion(t *testing.T) {
 func TestClusterReadsBothHolders(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
-	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "two", Replicas: 2, NoFlush: []string{"*"}})
 	want := map[string][]byte{"f": random(20 << 20), "g": random(20 << 20)}
 	for name, content := range want {
 		write(t, b, name, content)

@@ -170,7 +170,7 @@ func TestDamagedRecord(t *testing.T) {
 func TestRegionCutShort(t *testing.T) {
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, admin.BufferSpec{Name: "short", Keep: []string{"*"}})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "short", NoFlush: []string{"*"}})
 	content := random(5000)
 	write(t, b, "first", content)
 	path, at := n.find(content[:100])

@@ -20,7 +20,7 @@ func TestDrainBelow(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, dir := n.buffer(c, admin.BufferSpec{Name: "part", Keep: []string{"*.tmp"}})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "part", NoFlush: []string{"*.tmp"}})
 	for _, d := range []string{"out/d", "other"} {
 		if err := b.MkdirAll(t.Context(), d, 0o755); err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestDrainBelow(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := below("out")
-	if !errors.Is(err, client.ErrBusy) || fmt.Sprint(r.Held, r.Open) != "[out/passing.tmp] [out/open]" {
+	if !errors.Is(err, client.ErrBusy) || fmt.Sprint(r.Excluded, r.Open) != "[out/passing.tmp] [out/open]" {
 		t.Errorf("with a file that is open and one that is kept back: %+v %v", r, err)
 	}
 	if err := f.Close(); err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 func safeBuffer() admin.BufferSpec {
-	return admin.BufferSpec{Name: "safe", Durability: "flushed", Keep: []string{"*.tmp", "_temporary/"}}
+	return admin.BufferSpec{Name: "safe", Durability: "flushed", NoFlush: []string{"*.tmp", "_temporary/"}}
 }
 
 // wantOnStore fails if the store has not got a file with a content.

@@ -46,7 +46,7 @@ func (d *Daemon) policy(name string) flusher.Policy {
 		return flusher.Policy{}
 	}
 	spec := b.Spec()
-	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, KeepExisting: spec.Existing.Keeps(), Store: d.stores.Shared(spec.Backing), User: spec.UID, Steps: b.Rules().Steps(), Due: b.Due()}
+	p := flusher.Policy{Codec: spec.Codec, NoFlush: spec.NoFlush, DirtyAge: spec.DirtyAge, KeepExisting: spec.Existing.Keeps(), Store: d.stores.Shared(spec.Backing), User: spec.UID, Steps: b.Rules().Steps(), Due: b.Due()}
 	if !d.stores.InDirectory(spec.Backing) {
 		p.SmallUnits = serviceUnits
 	}

@@ -147,7 +147,7 @@ func (r *ruled) want(superseded []string, stored string) {
 // newest and names the others, which keep no buffer from its end.
 func TestFlushRule(t *testing.T) {
 	t.Parallel()
-	r := newRuled(t, startNode(t, nil), admin.BufferSpec{DirtyAge: time.Millisecond, Keep: []string{"new/"}}, "step-*/=every 5")
+	r := newRuled(t, startNode(t, nil), admin.BufferSpec{DirtyAge: time.Millisecond, NoFlush: []string{"new/"}}, "step-*/=every 5")
 	for i := 1; i <= 7; i++ {
 		r.saveAtOnce(fmt.Sprint("step-", i), random(100_000))
 	}
@@ -172,7 +172,7 @@ func TestFlushRule(t *testing.T) {
 // supersede the one before.
 func TestFlushRuleIncomplete(t *testing.T) {
 	t.Parallel()
-	r := newRuled(t, startNode(t, nil), admin.BufferSpec{DirtyAge: 50 * time.Millisecond, Keep: []string{"new/"}}, "step-*/=last at end of job")
+	r := newRuled(t, startNode(t, nil), admin.BufferSpec{DirtyAge: 50 * time.Millisecond, NoFlush: []string{"new/"}}, "step-*/=last at end of job")
 	r.saveAtOnce("step-1", random(1000))
 	r.begin("step-2", random(1000))
 	eventually(t, "the incomplete step is flushed", func() bool { return r.stored() == "map[step-2:2]" })

@@ -155,7 +155,7 @@ func TestForgottenFileIsSetAside(t *testing.T) { eachEngine(t, forgottenFileIsSe
 
 func forgottenFileIsSetAside(t *testing.T, n *node) {
 	c := n.dial()
-	_, dir := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"f"}})
+	_, dir := n.buffer(c, admin.BufferSpec{Name: "b", NoFlush: []string{"f"}})
 	c.Close()
 	copied := n.copyNamespace()
 	b := n.dial().Buffer("b")
@@ -250,7 +250,7 @@ func TestRemovedStaysRemovedAfterRestart(t *testing.T) {
 
 func removedStaysRemovedAfterRestart(t *testing.T, n *node) {
 	c := n.dial()
-	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"*"}})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", NoFlush: []string{"*"}})
 	for _, path := range []string{"kept", "cut short", "removed", "over", "replaced"} {
 		write(t, b, path, random(1000))
 	}
@@ -352,7 +352,7 @@ func TestForgottenBuffer(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	copied := n.copyNamespace()
-	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b", Keep: []string{"*"}})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b", NoFlush: []string{"*"}})
 	write(t, b, "f", random(1000))
 	full := n.copyNamespace()
 	n.setBack(copied)

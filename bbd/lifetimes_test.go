@@ -153,7 +153,7 @@ func TestLifetimeOrphan(t *testing.T) {
 		return err == nil && spec.State == admin.BufferOrphan
 	})
 	wantFile(t, nodes[1].dial().Buffer(l.Key), "f", content)
-	nodes[0].stop() // its keeper changes
+	nodes[0].stop() // the reconciler of its jobs changes
 	nodes[0].start()
 	for _, n := range nodes {
 		n.faults.Set()

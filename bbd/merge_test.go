@@ -18,7 +18,7 @@ func TestMerge(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Meta.Engine = meta.EngineLog })
 	c := n.dial()
-	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"*"}})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", NoFlush: []string{"*"}})
 	for _, dir := range []string{"from/whole/deep", "from/both", "from/empty", "to/both", "to/empty"} {
 		if err := b.MkdirAll(t.Context(), dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func TestLogOfSeveral(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Meta.Engine = meta.EngineLog })
 	c := n.dial()
-	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"*"}})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", NoFlush: []string{"*"}})
 	content := random(1000)
 	write(t, b, "f", content)
 	c.Close()

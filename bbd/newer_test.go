@@ -15,7 +15,7 @@ func TestBufferOfNewerRelease(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"*"}})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", NoFlush: []string{"*"}})
 	content := random(1000)
 	write(t, b, "f", content)
 	undo, err := metatest.NewerBuffer(t.Context(), n.server, "b")

@@ -47,7 +47,7 @@ func open(t *testing.T, b *client.Buffer, path string, content []byte) *client.F
 func TestClusterOpenFileAway(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
-	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "shared", Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "shared", NoFlush: []string{"*"}})
 	open(t, b, "f", random(100_000))
 	there := nodes[1].dial().Buffer("shared")
 	ctx := limited(t, time.Minute)
@@ -102,7 +102,7 @@ func TestClusterOpenFileAway(t *testing.T) {
 func TestClusterOpenFileSizeAtSecondCopy(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
-	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "two", Replicas: 2, NoFlush: []string{"*"}})
 	open(t, b, "f", random(100_000))
 	nodes[0].dead()
 	for _, n := range nodes[1:] {

@@ -88,7 +88,7 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_TXN_GET:    rpc.Waiting(late(&d.work.txns, (*txn.Service).Get)).WithToken(),
 		wire.Type_TYPE_TXN_LIST:   rpc.Waiting(late(&d.work.txns, (*txn.Service).List)),
 
-		wire.Type_TYPE_TAKE:      rpc.Waiting(d.take),
+		wire.Type_TYPE_TAKE:      rpc.Waiting(d.acceptMigration),
 		wire.Type_TYPE_REPLICATE: rpc.Waiting(d.replicate),
 		wire.Type_TYPE_HOLD:      rpc.Waiting(late(&d.work.changes, (*change.Service).Hold)),
 		wire.Type_TYPE_FOLLOW:    rpc.Waiting(late(&d.work.changes, (*change.Service).Follow)),

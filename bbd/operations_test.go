@@ -112,7 +112,7 @@ func TestStageInOperationReplaces(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "in", Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "in", NoFlush: []string{"*"}})
 	from := t.TempDir()
 	content := source(t, from, 20)
 	for i := range 7 {
@@ -304,7 +304,7 @@ func TestStageInOperationNodeGone(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "in", Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "in", NoFlush: []string{"*"}})
 	from := t.TempDir()
 	content := source(t, from, 500)
 	// The others cannot end before the node is gone, since its messages while it stops are there then.

@@ -28,8 +28,8 @@ func (d *Daemon) daemonsBuffer(ctx context.Context, r call.Request, op, name str
 	return d.buffer(ctx, name)
 }
 
-// take makes this daemon the owner of a closed file.
-func (d *Daemon) take(ctx context.Context, r *rpc.Request, m *wire.Take) (proto.Message, error) {
+// acceptMigration makes this daemon the owner of a closed file.
+func (d *Daemon) acceptMigration(ctx context.Context, r *rpc.Request, m *wire.Take) (proto.Message, error) {
 	b, err := d.daemonsBuffer(ctx, r, "take", m.Buffer)
 	if err == nil {
 		err = b.Migrations().Accept(ctx, r.Session().Peer(), m)

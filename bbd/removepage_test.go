@@ -56,7 +56,7 @@ func count(t *testing.T, b *client.Buffer, dir string) (left client.Removed) {
 func TestRemoveTree(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
-	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b", Keep: []string{"*"}})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b", NoFlush: []string{"*"}})
 	want := tree(t, b, "x")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

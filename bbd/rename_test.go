@@ -118,7 +118,7 @@ func TestRenamesMeetFlushes(t *testing.T) {
 func TestOpensMeetReplacements(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
-	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "meet", Keep: []string{"*"}})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "meet", NoFlush: []string{"*"}})
 	ctx, cancel := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
 	for range 4 {

@@ -14,10 +14,10 @@ import (
 func TestClusterRepeatedCommit(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name  string
-		relay bool // through another daemon; else of a client that came over TCP
-		close bool // the repeated commit is the writer's close …
-		last  bool // … and the other writer has closed before, so that it closes the file
+		name      string
+		forwarded bool // through another daemon; else of a client that came over TCP
+		close     bool // the repeated commit is the writer's close …
+		last      bool // … and the other writer has closed before, so that it closes the file
 	}{
 		{"relayed", true, false, false},
 		{"relayed close", true, true, false},
@@ -33,7 +33,7 @@ func TestClusterRepeatedCommit(t *testing.T) {
 			c := owner.dial()
 			b := scratch(t, c, "shared")
 			var far *client.Buffer
-			if test.relay {
+			if test.forwarded {
 				self := owner.daemon.Self
 				owner.members.set("n1", func() gossip.Member { m := self(); m.Session = lossy.Addr().String(); return m })
 				far = nodes[1].dial().Buffer("shared")

@@ -52,7 +52,7 @@ func (n *node) refusing() {
 func replaced(t *testing.T, n *node) (c *client.Client, b *client.Buffer, dir string) {
 	t.Helper()
 	c = n.dial()
-	b, dir = n.buffer(c, admin.BufferSpec{Name: "ckpt", Keep: []string{"*.tmp"}})
+	b, dir = n.buffer(c, admin.BufferSpec{Name: "ckpt", NoFlush: []string{"*.tmp"}})
 	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func TestClusterReplacedStaysDurable(t *testing.T) {
 	put := func(t *testing.T) (nodes []*node, bs []*client.Buffer, dir string) {
 		nodes = startCluster(t, 3)
 		c := nodes[0].dial()
-		b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "ckpt", Keep: []string{"*.tmp"}})
+		b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "ckpt", NoFlush: []string{"*.tmp"}})
 		bs = []*client.Buffer{b, nodes[1].dial().Buffer("ckpt"), nodes[2].dial().Buffer("ckpt")}
 		write(t, b, "latest", []byte("version 1"))
 		drain(t, c, "ckpt")

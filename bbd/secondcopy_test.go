@@ -208,7 +208,7 @@ func TestClusterClosedWithItsCopy(t *testing.T) {
 			nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.ResumeGrace = time.Minute })
 			owner, second := nodes[0], nodes[1]
 			c := owner.dial()
-			b, _ := owner.buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+			b, _ := owner.buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, NoFlush: []string{"*"}})
 			f, err := b.Create(t.Context(), "f")
 			if err != nil {
 				t.Fatal(err)
@@ -263,7 +263,7 @@ func TestClusterClosedWithoutItsCopy(t *testing.T) {
 	t.Parallel()
 	nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.ResumeGrace = time.Minute })
 	owner, second := nodes[0], nodes[1]
-	b, _ := owner.buffer(owner.dial(), admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	b, _ := owner.buffer(owner.dial(), admin.BufferSpec{Name: "two", Replicas: 2, NoFlush: []string{"*"}})
 	f, err := b.Create(t.Context(), "f")
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +292,7 @@ func TestClusterForgetAsksAgain(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, NoFlush: []string{"*"}})
 	want := random(300_000)
 	write(t, b, "f", want)
 	e, err := b.Stat(t.Context(), "f")
@@ -327,7 +327,7 @@ func TestClusterSecondCopyOfManyExtents(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, NoFlush: []string{"*"}})
 	f, err := b.Create(t.Context(), "wal")
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func TestClusterStoppedDaemon(t *testing.T) {
 		m.Session = p.Addr().String()
 		return m
 	})
-	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "shared", Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "shared", NoFlush: []string{"*"}})
 	write(t, b, "f", random(100_000))
 	write(t, b, "g", random(100_000))
 	there := nodes[1].dial().Buffer("shared")

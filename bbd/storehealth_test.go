@@ -104,7 +104,7 @@ func TestDrainThatFailedIsNotDone(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"kept"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "b", NoFlush: []string{"kept"}})
 	state := func() string {
 		t.Helper()
 		jobs, err := admin.Operations(t.Context(), c)

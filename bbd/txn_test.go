@@ -322,8 +322,8 @@ func TestTxnLease(t *testing.T) {
 	adopt(t, dead, "t", "a")
 	alive := begin(t, b, client.TxnSpec{Destination: "out", Lease: time.Minute})
 	ctx, cancel := context.WithCancel(t.Context())
-	var keeper sync.WaitGroup
-	keeper.Go(func() { _ = alive.Keep(ctx) })
+	var renewal sync.WaitGroup
+	renewal.Go(func() { _ = alive.Keep(ctx) })
 	eventually(t, "the one that nobody renews is aborted", func() bool {
 		info, err := dead.Info(t.Context())
 		return err == nil && info.State == client.TxnAborted
@@ -336,7 +336,7 @@ func TestTxnLease(t *testing.T) {
 		t.Errorf("the other one is %s (%v)", info.State, err)
 	}
 	cancel()
-	keeper.Wait()
+	renewal.Wait()
 }
 
 // TestTxnLeaseElsewhere lets a transaction expire in a buffer that was never requested at the

@@ -72,7 +72,7 @@ func TestOlderMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A file that is dirty elsewhere cannot be replaced now, and the error has the reason.
-	keep, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "kept", Keep: []string{"*"}})
+	keep, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "kept", NoFlush: []string{"*"}})
 	if err := keep.Mkdir(t.Context(), "in", 0o755); err != nil {
 		t.Fatal(err)
 	}

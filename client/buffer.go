@@ -67,7 +67,7 @@ func (b *Buffer) address(path string) string {
 
 // ReturnLeases returns the memory that this client has leased for the buffer's files, that of files
 // which are open as soon as they are closed. Otherwise it is kept for a second after the last write.
-func (b *Buffer) ReturnLeases() { b.c.spaces.End(b.name) }
+func (b *Buffer) ReturnLeases() { b.c.pools.End(b.name) }
 
 // Open opens a file for reading. The File reads the content of this moment until it is
 // closed, even if the name is replaced or removed meanwhile.

@@ -64,7 +64,7 @@ type Client struct {
 	conn    *session.Connection
 	regions region.Map
 	staged  *remote.Staging
-	spaces  *lease.Pools
+	pools   *lease.Pools
 
 	mu struct {
 		sync.Mutex
@@ -77,7 +77,7 @@ type Client struct {
 // tried. It does not wait for a daemon to come.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{o: o, staged: remote.NewStaging(writer.MaxStaged + 2*lease.MaxRemote)}
-	c.spaces = lease.NewPools(&c.regions, c.staged)
+	c.pools = lease.NewPools(&c.regions, c.staged)
 	c.mu.files = make(map[*File]struct{})
 	conn, err := session.Connect(ctx, &session.Options{
 		Address: o.Address, Name: o.Name, Logger: o.Logger, KeyFile: o.KeyFile, RetryFor: o.RetryFor,
@@ -106,7 +106,7 @@ func (c *Client) Close() error {
 	for f := range files {
 		f.release()
 	}
-	c.spaces.Close()
+	c.pools.Close()
 	c.regions.Close()
 	return nil
 }

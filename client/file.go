@@ -55,7 +55,7 @@ type File struct {
 func openFile(ctx context.Context, b *Buffer, path string, o OpenOptions) (f *File, err error) {
 	f = &File{b: b, path: path, o: o, ctx: ctx}
 	if o.Write {
-		f.w, err = writer.Open(ctx, writer.Target{Source: b.source(), Pools: b.c.spaces}, path, writer.Options{
+		f.w, err = writer.Open(ctx, writer.Target{Source: b.source(), Pools: b.c.pools}, path, writer.Options{
 			Create: o.Create, Exclusive: o.Exclusive, Truncate: o.Truncate, Fence: o.fence, Mode: o.Mode, ModTime: o.ModTime,
 		})
 	} else {

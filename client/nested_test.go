@@ -20,7 +20,7 @@ import (
 // finds its generation open at first, and closed later.
 type breaker struct {
 	closing bool // the commit
-	landed  bool // it was carried out
+	applied bool // it was carried out
 	at      []int
 
 	mu    sync.Mutex
@@ -53,7 +53,7 @@ func (k *breaker) see(c *fakeConn, h wire.Header, m proto.Message) bool {
 func (k *breaker) lose(c *fakeConn, m *wire.Commit) {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
-	if k.landed {
+	if k.applied {
 		if _, _, err := c.commit(m, c.data); err != nil {
 			c.f.t.Errorf("commit: %v", err)
 		}
@@ -98,12 +98,12 @@ func (k *breaker) end(f *fake) {
 func TestBreaksWhileResuming(t *testing.T) {
 	t.Parallel()
 	for _, closing := range []bool{false, true} {
-		for _, landed := range []bool{false, true} {
+		for _, applied := range []bool{false, true} {
 			for name, distances := range map[string][]int{"once": nil, "twice": {2}, "often": {1, 2, 3}} {
-				t.Run(fmt.Sprintf("closing=%v/landed=%v/%s", closing, landed, name), func(t *testing.T) {
+				t.Run(fmt.Sprintf("closing=%v/applied=%v/%s", closing, applied, name), func(t *testing.T) {
 					const enough = 40
 					for first := 1; ; first++ {
-						k := &breaker{closing: closing, landed: landed, at: []int{first}}
+						k := &breaker{closing: closing, applied: applied, at: []int{first}}
 						for _, d := range distances {
 							k.at = append(k.at, k.at[len(k.at)-1]+d)
 						}

@@ -253,26 +253,26 @@ func TestCommitWithoutAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		exists  bool               // the file, before
 		open    client.OpenOptions // besides Write
-		landed  bool
+		applied bool
 		others  others
 		unknown bool
 		want    string // content in the end; "": there is no file
 	}{
-		"new, landed":                      {false, client.OpenOptions{Create: true, Truncate: true}, true, nil, false, ours},
-		"new, not landed":                  {false, client.OpenOptions{Create: true, Truncate: true}, false, nil, false, ours},
-		"new, landed, replaced":            {false, client.OpenOptions{Create: true, Truncate: true}, true, replace(theirs), true, theirs},
-		"new, landed, replaced by longer":  {false, client.OpenOptions{Create: true, Truncate: true}, true, replace(ours + theirs), true, ours + theirs},
-		"new, landed, replaced by equal":   {false, client.OpenOptions{Create: true, Truncate: true}, true, replace(ours), false, ours},
-		"new, not landed, made by another": {false, client.OpenOptions{Create: true, Truncate: true}, false, replace(theirs), true, theirs},
-		"old, landed":                      {true, client.OpenOptions{Truncate: true}, true, nil, false, ours},
-		"old, not landed":                  {true, client.OpenOptions{Truncate: true}, false, nil, false, ours},
-		"old, landed, replaced":            {true, client.OpenOptions{Truncate: true}, true, replace(theirs), true, theirs},
-		"old, not landed, replaced":        {true, client.OpenOptions{Truncate: true}, false, replace(theirs), true, theirs},
-		"old, landed, removed": {true, client.OpenOptions{Truncate: true}, true, func(t *testing.T, b *client.Buffer) {
+		"new, applied":                      {false, client.OpenOptions{Create: true, Truncate: true}, true, nil, false, ours},
+		"new, not applied":                  {false, client.OpenOptions{Create: true, Truncate: true}, false, nil, false, ours},
+		"new, applied, replaced":            {false, client.OpenOptions{Create: true, Truncate: true}, true, replace(theirs), true, theirs},
+		"new, applied, replaced by longer":  {false, client.OpenOptions{Create: true, Truncate: true}, true, replace(ours + theirs), true, ours + theirs},
+		"new, applied, replaced by equal":   {false, client.OpenOptions{Create: true, Truncate: true}, true, replace(ours), false, ours},
+		"new, not applied, made by another": {false, client.OpenOptions{Create: true, Truncate: true}, false, replace(theirs), true, theirs},
+		"old, applied":                      {true, client.OpenOptions{Truncate: true}, true, nil, false, ours},
+		"old, not applied":                  {true, client.OpenOptions{Truncate: true}, false, nil, false, ours},
+		"old, applied, replaced":            {true, client.OpenOptions{Truncate: true}, true, replace(theirs), true, theirs},
+		"old, not applied, replaced":        {true, client.OpenOptions{Truncate: true}, false, replace(theirs), true, theirs},
+		"old, applied, removed": {true, client.OpenOptions{Truncate: true}, true, func(t *testing.T, b *client.Buffer) {
 			check(t, b.Remove(context.Background(), "x"))
 		}, true, ""},
-		"exclusive, landed":           {false, client.OpenOptions{Create: true, Exclusive: true}, true, nil, false, ours},
-		"exclusive, landed, replaced": {false, client.OpenOptions{Create: true, Exclusive: true}, true, replace(theirs), true, theirs},
+		"exclusive, applied":           {false, client.OpenOptions{Create: true, Exclusive: true}, true, nil, false, ours},
+		"exclusive, applied, replaced": {false, client.OpenOptions{Create: true, Exclusive: true}, true, replace(theirs), true, theirs},
 	} {
 		for _, closing := range []bool{true, false} {
 			t.Run(strings.ReplaceAll(name, ",", "")+map[bool]string{true: " close", false: " sync"}[closing], func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestCommitWithoutAnswer(t *testing.T) {
 					if !ok || commit.Abort || lost.Swap(true) {
 						return false
 					}
-					if c.landed {
+					if c.applied {
 						f.mu.Lock()
 						_, _, err := conn.commit(commit, conn.data)
 						f.mu.Unlock()

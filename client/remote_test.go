@@ -156,8 +156,8 @@ func TestFarWays(t *testing.T) {
 	if got := must[[]byte](t)(io.ReadAll(onlyReader{r})); !bytes.Equal(got, want) {
 		t.Error("small reads in a row yield other bytes")
 	}
-	if r.Reader().Kept() > reader.MaxKept {
-		t.Errorf("the reader keeps %d bytes", r.Reader().Kept())
+	if r.Reader().Cached() > reader.MaxCached {
+		t.Errorf("the reader keeps %d bytes", r.Reader().Cached())
 	}
 }
 

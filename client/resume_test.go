@@ -98,10 +98,10 @@ func TestLostBytesAreReported(t *testing.T) {
 func TestLostReply(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, landed := range []bool{false, true} {
+	for _, applied := range []bool{false, true} {
 		for _, closing := range []bool{false, true} {
 			for _, size := range []int{100, 500_000} {
-				t.Run(fmt.Sprintf("landed=%v/closing=%v/%d", landed, closing, size), func(t *testing.T) {
+				t.Run(fmt.Sprintf("applied=%v/closing=%v/%d", applied, closing, size), func(t *testing.T) {
 					f := newFake(t)
 					b := f.connect(client.Options{}).Buffer("b")
 					var lose atomic.Int32
@@ -110,7 +110,7 @@ func TestLostReply(t *testing.T) {
 						if !ok || commit.Close != closing || lose.Add(-1) != 0 {
 							return false
 						}
-						if landed {
+						if applied {
 							f.mu.Lock()
 							_, _, err := c.commit(commit, nil)
 							f.mu.Unlock()

@@ -229,7 +229,7 @@ func TestAdmin(t *testing.T) {
 	c := f.connect(client.Options{})
 	must[admin.BufferSpec](t)(admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "new"}))
 	if !f.buffers["new"].KeepDefault {
-		t.Error("a nil Keep does not ask for the default patterns")
+		t.Error("a nil NoFlush does not ask for the default patterns")
 	}
 	_, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "new"})
 	wantKind(t, err, client.ErrExists)

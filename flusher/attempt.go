@@ -185,11 +185,11 @@ func (fl *attempt) flush() outcome {
 func (fl *attempt) start(path string) verdict {
 	q := fl.q
 	policy := fl.f.opts.Policy(q.buffer)
-	_, isKept := plan.Kept(policy.Keep, path)
+	_, excluded := plan.Excluded(policy.NoFlush, path)
 	_, isRuled := policy.Steps.Holds(path)
 	fl.f.mu.Lock()
 	defer fl.f.mu.Unlock()
-	fl.e.path, fl.e.ruled = path, isRuled && !isKept
+	fl.e.path, fl.e.ruled = path, isRuled && !excluded
 	switch {
 	case fl.epoch != q.epoch && q.covered(path):
 		return parked
@@ -197,7 +197,7 @@ func (fl *attempt) start(path string) verdict {
 		return again // the path may be the one from before a rename
 	case q.covered(path):
 		return parked
-	case isKept || isRuled:
+	case excluded || isRuled:
 		return kept
 	}
 	fl.path = path

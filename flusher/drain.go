@@ -198,10 +198,10 @@ type Report struct {
 	Ops          int   // renames and removals that could not be carried out
 	OpError      error // why
 
-	Held      []string // files that a pattern keeps back, but not those that a flush rule does
-	HeldCount int
-	Open      []string // files open for writing
-	OpenCount int
+	Excluded      []string // files that a pattern keeps back, but not those that a flush rule does
+	ExcludedCount int
+	Open          []string // files open for writing
+	OpenCount     int
 }
 
 // MaxReported bounds the names in a Report.
@@ -219,7 +219,7 @@ type Unsaved struct {
 
 // Complete reports whether everything in the buffer is saved.
 func (r *Report) Complete() bool {
-	return r.UnsavedCount == 0 && r.Ops == 0 && r.HeldCount == 0 && r.OpenCount == 0
+	return r.UnsavedCount == 0 && r.Ops == 0 && r.ExcludedCount == 0 && r.OpenCount == 0
 }
 
 // Err returns nil if everything is saved, else an error that counts the rest.
@@ -237,7 +237,7 @@ func (r *Report) Err(buffer string) error {
 	e := bb.E(kind, "drain", bb.Address{Buffer: buffer}.String(), fmt.Sprintf(
 		"not everything is saved: %s failed or unfinished (%s), %s, %s kept back, %d open for writing%s",
 		bb.Count(r.UnsavedCount, "file"), bb.Count(r.UnsavedBytes, "byte"), bb.Count(r.Ops, "change of names", "changes of names"),
-		bb.Count(r.HeldCount, "file"), r.OpenCount, reason))
+		bb.Count(r.ExcludedCount, "file"), r.OpenCount, reason))
 	if r.UnsavedCount == 0 && r.Ops == 0 {
 		return e.WithRemedy("close open files, and rename or remove those that are kept back")
 	}
@@ -375,13 +375,13 @@ func (d *drain) end(ctx context.Context) (Report, error) {
 	q.draining--
 	r := Report{
 		Flushed: q.stats.flushed - d.files, FlushedBytes: q.stats.flushedBytes - d.bytes,
-		Open: open[:min(len(open), MaxReported)], OpenCount: len(open), HeldCount: q.held.Len() - q.stats.ruled, Ops: q.ops.Len(), OpError: q.ops.Err(),
+		Open: open[:min(len(open), MaxReported)], OpenCount: len(open), ExcludedCount: q.held.Len() - q.stats.ruled, Ops: q.ops.Len(), OpError: q.ops.Err(),
 	}
 	q.held.Scan(func(e *entry) bool {
 		if !e.ruled {
-			r.Held = append(r.Held, e.path)
+			r.Excluded = append(r.Excluded, e.path)
 		}
-		return len(r.Held) < MaxReported
+		return len(r.Excluded) < MaxReported
 	})
 	describe := q.unsavedOf()
 	q.byAge.Scan(func(e *entry) bool {

@@ -67,7 +67,7 @@ type Recorder interface {
 // Policy is the part of a buffer's configuration that matters here.
 type Policy struct {
 	Codec    string        // see package codec
-	Keep     []string      // see plan.Kept
+	NoFlush  []string      // see plan.Excluded
 	Steps    *plan.Steps   // nil: no flush rule holds anything back
 	DirtyAge time.Duration // 0: that of Options
 	Due      time.Time     // by when all should be flushed; zero: no matter when

@@ -365,7 +365,7 @@ func TestKeptBack(t *testing.T) {
 	w, store := newWorld(t), memStore()
 	f := w.start(store, func(o *Options) {
 		o.DirtyAge = time.Nanosecond // even overdue
-		o.Policy = func(string) Policy { return Policy{Keep: bb.DefaultKeep()} }
+		o.Policy = func(string) Policy { return Policy{NoFlush: bb.DefaultNoFlush()} }
 	})
 	w.write("out/_temporary/0/part-0", "zero")
 	w.write("out/_temporary/0/part-1", "one")
@@ -373,7 +373,7 @@ func TestKeptBack(t *testing.T) {
 	w.write("plain", "plain")
 	report, err := drainAll(t, f) // "plain" may have been flushed before, by its age
 	want := []string{"ckpt.tmp", "out/_temporary/0/part-0", "out/_temporary/0/part-1"}
-	if !errors.Is(err, bb.Busy) || !slices.Equal(report.Held, want) || report.HeldCount != 3 || report.UnsavedCount != 0 {
+	if !errors.Is(err, bb.Busy) || !slices.Equal(report.Excluded, want) || report.ExcludedCount != 3 || report.UnsavedCount != 0 {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	if got := store.Contents(); len(got) != 1 || string(got["plain"]) != "plain" {
@@ -383,7 +383,7 @@ func TestKeptBack(t *testing.T) {
 	w.rename("out/_temporary/0/part-0", "out/part-0")
 	w.remove("out/_temporary")
 	w.expectStore(store.Contents)
-	if s := f.BufferStats("buf"); s.Held != 0 {
+	if s := f.BufferStats("buf"); s.Excluded != 0 {
 		t.Fatalf("%+v", s)
 	}
 }
@@ -404,7 +404,7 @@ func TestFlushRules(t *testing.T) {
 		w.write(name, name)
 	}
 	report, err := drainAll(t, f)
-	if err != nil || report.HeldCount != 0 || len(report.Held) != 0 {
+	if err != nil || report.ExcludedCount != 0 || len(report.Excluded) != 0 {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	want := func(names ...string) {
@@ -414,7 +414,7 @@ func TestFlushRules(t *testing.T) {
 		}
 	}
 	want("plain", "step-10/a")
-	if s := f.BufferStats("buf"); s.Ruled != 3 || s.Held != 0 || s.Queued != 0 || !s.OldestDirty.IsZero() {
+	if s := f.BufferStats("buf"); s.Ruled != 3 || s.Excluded != 0 || s.Queued != 0 || !s.OldestDirty.IsZero() {
 		t.Fatalf("%+v", s)
 	}
 	f.Reconsider("buf", []string{"step-1"})

@@ -219,7 +219,7 @@ func (s *sim) boot() {
 			return &simStore{Store: s.stores[buffer], s: s, buffer: buffer, life: life}, nil
 		},
 		Policy: func(buffer string) flusher.Policy {
-			p := flusher.Policy{Keep: []string{"*.tmp"}, KeepExisting: s.keeps}
+			p := flusher.Policy{NoFlush: []string{"*.tmp"}, KeepExisting: s.keeps}
 			for _, b := range simBuffers {
 				if b.name == buffer {
 					p.Store, p.User = b.store, b.user

@@ -44,7 +44,7 @@ type BufferStats struct {
 	Stalled       int       // files in flight without an answer of their store for long; they hold no worker
 	StalledAt     time.Time // when the store last answered one of them
 	OldestAttempt time.Time // when the oldest attempt of them all began; zero: none runs
-	Held          int       // files kept back by a pattern
+	Excluded      int       // files kept back by a pattern
 	Ruled         int       // files held back by a flush rule
 	Failing       int       // files whose last attempt failed
 	Conflicts     int       // of them, those under whose name the store has an object that the buffer did not write
@@ -93,7 +93,7 @@ func (f *Flusher) Stats() map[string]BufferStats {
 func (q *queue) describe() BufferStats {
 	s := BufferStats{
 		Queued: len(q.entries) - q.held.Len(), QueuedBytes: q.stats.bytes, InFlight: len(q.running),
-		Held: q.held.Len() - q.stats.ruled, Ruled: q.stats.ruled, Failing: q.stats.failing, Conflicts: q.stats.conflicts, StoreOps: q.ops.Len(),
+		Excluded: q.held.Len() - q.stats.ruled, Ruled: q.stats.ruled, Failing: q.stats.failing, Conflicts: q.stats.conflicts, StoreOps: q.ops.Len(),
 		Paused: q.paused || q.f.mu.paused, Draining: q.draining > 0,
 		Flushed: q.stats.flushed, FlushedBytes: q.stats.flushedBytes, Failures: q.stats.failures,
 		Rate:      q.stats.rate.At(q.f.opts.Now()),

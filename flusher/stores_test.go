@@ -44,7 +44,7 @@ func realStore(t *testing.T, url, codecName string) {
 	w := newWorld(t)
 	f := w.start(store, func(o *Options) {
 		o.SpoolDir = t.TempDir()
-		o.Policy = func(string) Policy { return Policy{Codec: codecName, Keep: bb.DefaultKeep()} }
+		o.Policy = func(string) Policy { return Policy{Codec: codecName, NoFlush: bb.DefaultNoFlush()} }
 	})
 	churn(w)
 	w.expectStore(func() map[string][]byte { return contentsOf(t, f, store, codecName) })

@@ -27,7 +27,7 @@ func sealBuffer(key string, b *bb.Buffer, in keptIn) ([]byte, error) {
 	}
 	return kv.SealAs(format, key, kv.WithRest(&metapb.Buffer{
 		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
-		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: int64(b.DirtyAge),
+		Durability: string(b.Durability), Codec: b.Codec, Keep: b.NoFlush, FlushLimit: b.FlushLimit, DirtyAge: int64(b.DirtyAge),
 		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: kv.Nanos(b.Created), State: string(b.State), Bucket: in.id, Replicas: uint32(b.Replicas),
 		Tiers: tierRules(b.Tiers), BackingId: b.BackingID, Existing: string(b.Existing), Engine: string(in.engine),
 		Flush: bb.FlushRuleTexts(b.Flush),
@@ -48,7 +48,7 @@ func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, keptIn, error) 
 	}
 	b := bb.Buffer{
 		Name: m.GetName(), UID: m.GetUid(), GID: m.GetGid(), Mode: fs.FileMode(m.GetMode()).Perm(), Capacity: m.GetCapacity(),
-		Backing: m.GetBacking(), Durability: bb.Durability(m.GetDurability()), Codec: m.GetCodec(), Keep: m.GetKeep(),
+		Backing: m.GetBacking(), Durability: bb.Durability(m.GetDurability()), Codec: m.GetCodec(), NoFlush: m.GetKeep(),
 		FlushLimit: m.GetFlushLimit(), DirtyAge: time.Duration(m.GetDirtyAge()), NoWait: m.GetNoWait(), Receipt: m.GetReceipt(),
 		Job: m.GetJob(), Created: kv.FromNanos(m.Created), State: bb.BufferState(m.GetState()), Revision: seq, Replicas: int(m.GetReplicas()),
 		BackingID: m.GetBackingId(), Rest: kv.Rest(&m),

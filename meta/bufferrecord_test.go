@@ -23,7 +23,7 @@ func TestFlushRulesOfRecord(t *testing.T) {
 }
 
 func FuzzBufferRecord(f *testing.F) {
-	b, err := sealBuffer("buffer.b", &bb.Buffer{Name: "b", Keep: bb.DefaultKeep(), Created: time.Unix(1, 0)}, keptIn{3, EngineLog})
+	b, err := sealBuffer("buffer.b", &bb.Buffer{Name: "b", NoFlush: bb.DefaultNoFlush(), Created: time.Unix(1, 0)}, keptIn{3, EngineLog})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -142,7 +142,7 @@ func checkBuffer(op string, b *bb.Buffer) error {
 	if err := bb.CheckBufferName(b.Name); err != nil {
 		return err
 	}
-	long := len(b.Backing) > kv.MaxText || len(b.BackingID) > 2*kv.MaxText || len(b.Job) > kv.MaxText || len(b.Codec) > kv.MaxText || len(b.Keep) > kv.MaxText
+	long := len(b.Backing) > kv.MaxText || len(b.BackingID) > 2*kv.MaxText || len(b.Job) > kv.MaxText || len(b.Codec) > kv.MaxText || len(b.NoFlush) > kv.MaxText
 	if long || b.Capacity < 0 || b.FlushLimit < 0 || b.DirtyAge < 0 || !kv.Representable(b.Created) {
 		return bb.E(bb.Invalid, op, b.Name, "has a value that is negative, too long or out of range")
 	}

@@ -28,7 +28,7 @@ func TestBuffers(t *testing.T) {
 	ctx := testContext(t)
 	b := bb.Buffer{
 		Name: "ckpt-1", UID: 1, GID: 2, Mode: 0o750, Capacity: 1 << 40, Backing: "file:///lustre/me", BackingID: "posix1:ef53:7:2:/scratch", Durability: bb.DurabilityFlushed,
-		Codec: "zstd", Keep: bb.DefaultKeep(), FlushLimit: 5, DirtyAge: time.Minute, NoWait: true, Receipt: true, Job: "42", Replicas: 2, Existing: bb.ExistingKeep,
+		Codec: "zstd", NoFlush: bb.DefaultNoFlush(), FlushLimit: 5, DirtyAge: time.Minute, NoWait: true, Receipt: true, Job: "42", Replicas: 2, Existing: bb.ExistingKeep,
 	}
 	made, err := m.CreateBuffer(ctx, b)
 	if err != nil || made.State != bb.BufferActive || made.Created.IsZero() || made.Revision == 0 {

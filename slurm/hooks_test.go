@@ -198,7 +198,7 @@ func TestSettings(t *testing.T) {
 		t.Errorf("%+v %v", got, err)
 	}
 	bad := Settings{
-		Folder: "x", Words: []string{"BB", "DW"}, Pools: []string{"tape"}, Default: "disk", Profiles: map[string]string{"p": "replicas=3"}, Env: []string{"A"}, StageInLimit: -1,
+		Folder: "x", Prefixes: []string{"BB", "DW"}, Pools: []string{"tape"}, Default: "disk", Profiles: map[string]string{"p": "replicas=3"}, Env: []string{"A"}, StageInLimit: -1,
 	}
 	err = bad.Validate()
 	for _, what := range []string{"absolute", "no name", "BB or DW", "tape", "disk", "bbctl", "granularity", "stage_in_limit", "NAME=value", "profile p"} {

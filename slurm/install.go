@@ -50,7 +50,7 @@ Flags=TeardownFailure
 StageInTimeout=%[2]d
 StageOutTimeout=%[2]d
 OtherTimeout=%[2]d
-`, s.Words[0], slurmTimeout)
+`, s.Prefixes[0], slurmTimeout)
 	if s.Poll {
 		text += "PollInterval=5\n"
 	}
@@ -118,7 +118,7 @@ func (s *Settings) lua() string {
 	poll = %t,
 	status_ids = %t,
 }
-`, luaList(s.Bbctl), luaString(s.Folder), luaList(s.Words), luaList(s.Pools), luaString(s.Default), strings.Join(profiles, ", "), s.Poll, s.Poll)
+`, luaList(s.Bbctl), luaString(s.Folder), luaList(s.Prefixes), luaList(s.Pools), luaString(s.Default), strings.Join(profiles, ", "), s.Poll, s.Poll)
 }
 
 func luaList(list []string) string {

@@ -43,7 +43,7 @@ func startLua(t *testing.T, o luaOptions) *luaCluster {
 		t.Skip("daemons and hooks are processes of their own")
 	}
 	s := slurm.Settings{
-		Folder: "@DIR@/etc", Cluster: "test", Words: []string{"BB"}, Pools: []string{"memory"}, Default: "memory", Granule: 1 << 20,
+		Folder: "@DIR@/etc", Cluster: "test", Prefixes: []string{"BB"}, Pools: []string{"memory"}, Default: "memory", Granule: 1 << 20,
 		Bbctl:        []string{"@BBCTL@", "--socket", "tcp://127.0.0.11:7481,tcp://127.0.0.12:7481", "--key-file", "@DIR@/etc/key"},
 		StageInLimit: 60,
 	}

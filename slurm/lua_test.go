@@ -61,7 +61,7 @@ func problemsOfLua(t *testing.T, lua string, scripts []directivetest.Script) []s
 	p.WriteString("local function show(text, options)\nfor _, p in ipairs((directives.check(text, options))) do\n" +
 		"io.write(p.warning and 'warning: ' or 'error: ', directives.describe(p), '\\n')\nend\nio.write('\\1')\nend\n")
 	for _, s := range scripts {
-		words := s.Options.Words
+		words := s.Options.Prefixes
 		if len(words) == 0 {
 			words = []string{"BB"}
 		}
@@ -190,7 +190,7 @@ func hooksLua(t *testing.T, bbctl string, change func(*Settings)) (program, fold
 
 func testSettings(folder string) *Settings {
 	return &Settings{
-		Folder: folder, Cluster: "test", Words: []string{"BB"}, Pools: []string{"memory"}, Default: "memory",
+		Folder: folder, Cluster: "test", Prefixes: []string{"BB"}, Pools: []string{"memory"}, Default: "memory",
 		Bbctl: []string{"bbctl"}, Granule: 64 << 20,
 	}
 }

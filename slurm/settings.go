@@ -19,7 +19,7 @@ import (
 type Settings struct {
 	Folder   string            `json:"-"`                      // an absolute path; with two controllers, where both can read it
 	Cluster  string            `json:"cluster"`                // ClusterName: two may share the daemons
-	Words    []string          `json:"words"`                  // BB, or DW
+	Prefixes []string          `json:"words"`                  // BB, or DW
 	Pools    []string          `json:"pools"`                  // memory, disk: those that jobs may request
 	Default  string            `json:"default_pool,omitempty"` // that job_submit.lua adds; "": none
 	Profiles map[string]string `json:"profiles,omitempty"`     // options by name
@@ -42,7 +42,7 @@ func (s *Settings) stageInLimit() time.Duration {
 }
 
 func (s *Settings) options() directive.Options {
-	return directive.Options{Words: s.Words, NeedPool: true, Pools: s.Pools, Profiles: s.Profiles}
+	return directive.Options{Prefixes: s.Prefixes, NeedPool: true, Pools: s.Pools, Profiles: s.Profiles}
 }
 
 const settingsFile = "settings.json"
@@ -86,7 +86,7 @@ func (s *Settings) Validate() error {
 	if s.Cluster == "" {
 		bad("the cluster has no name")
 	}
-	if len(s.Words) != 1 || s.Words[0] != "BB" && s.Words[0] != "DW" {
+	if len(s.Prefixes) != 1 || s.Prefixes[0] != "BB" && s.Prefixes[0] != "DW" {
 		bad("the directive must be BB or DW") // Slurm has one
 	}
 	if len(s.Pools) == 0 {

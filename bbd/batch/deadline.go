@@ -58,7 +58,7 @@ func (k *Controller) predict(buffer string, l *bb.Lifetime) {
 	}
 	was, known := k.late[l.Key]
 	if !known {
-		was = !stay.Late.IsZero()
+		was = !stay.MissesDeadline.IsZero()
 	}
 	now, due := time.Now(), l.Due
 	if was {
@@ -78,7 +78,7 @@ func (k *Controller) predict(buffer string, l *bb.Lifetime) {
 		if !n.Attached {
 			return errLeftNode
 		}
-		n.Late = by.Round(0).UTC()
+		n.MissesDeadline = by.Round(0).UTC()
 		return nil
 	})
 	if err != nil {

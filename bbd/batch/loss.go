@@ -67,9 +67,9 @@ func lossOf(l *bb.Lifetime, spec *bb.Buffer, e *bb.Entry, path string, discard b
 	if spec.Backing == "" && !notCopiedOut(l, spec.Name, path) {
 		return "", false
 	}
-	pattern, kept := plan.Kept(spec.Keep, path)
+	pattern, excluded := plan.Excluded(spec.NoFlush, path)
 	switch {
-	case kept:
+	case excluded:
 		return "it was not flushed under this name, which the pattern " + pattern + " keeps back", true
 	case l.SchedulerManaged && !l.Ran:
 		return "it was not flushed, as the job did not run", true

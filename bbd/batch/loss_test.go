@@ -14,7 +14,7 @@ func TestLossOf(t *testing.T) {
 	dirty := bb.Entry{Type: bb.TypeFile, File: 1, Generation: 5}
 	lost := dirty
 	lost.Lost, lost.Reason = true, "its memory was lost"
-	backed := bb.Buffer{Name: "b", Backing: "s3://bucket/p", Keep: []string{"*.tmp"}}
+	backed := bb.Buffer{Name: "b", Backing: "s3://bucket/p", NoFlush: []string{"*.tmp"}}
 	scratch := bb.Buffer{Name: "b"}
 	out := []bb.LifetimeStage{{Buffer: "b", Path: "results"}}
 	hurried := bb.Lifetime{Hurry: true, Succeeded: true, Out: out}
@@ -61,7 +61,7 @@ func TestUnsaved(t *testing.T) {
 		saved bool
 	}{
 		"all saved":            {ops.Tally{Files: 3}, 0, true},
-		"kept back":            {ops.Tally{HeldTotal: 2}, 0, true},
+		"kept back":            {ops.Tally{ExcludedTotal: 2}, 0, true},
 		"one failed":           {ops.Tally{FailedTotal: 1, Failed: failed}, bb.NoSpace, false},
 		"failed and open":      {ops.Tally{FailedTotal: 1, Failed: failed, OpenTotal: 1}, bb.NoSpace, false},
 		"failed without names": {ops.Tally{FailedTotal: 2}, bb.Internal, false},

@@ -18,7 +18,7 @@ import (
 func Complete(spec *bb.Buffer, request *wire.Buffer, now time.Time) {
 	spec.Created, spec.State = now, bb.BufferActive
 	if request.KeepDefault {
-		spec.Keep = bb.DefaultKeep()
+		spec.NoFlush = bb.DefaultNoFlush()
 	}
 	if spec.Mode == 0 {
 		spec.Mode = 0o700
@@ -58,7 +58,7 @@ func Check(spec *bb.Buffer) error {
 	if err := codec.Check(spec.Codec); err != nil {
 		return err
 	}
-	for _, p := range spec.Keep {
+	for _, p := range spec.NoFlush {
 		if err := bb.CheckPattern(p); err != nil {
 			return err
 		}

@@ -14,12 +14,12 @@ func TestComplete(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var spec bb.Buffer
 	Complete(&spec, &wire.Buffer{KeepDefault: true}, now)
-	if len(spec.Keep) == 0 || spec.Mode != 0o700 || spec.Durability != bb.DurabilityResident || spec.Existing != bb.ExistingKeep || spec.State != bb.BufferActive || !spec.Created.Equal(now) {
+	if len(spec.NoFlush) == 0 || spec.Mode != 0o700 || spec.Durability != bb.DurabilityResident || spec.Existing != bb.ExistingKeep || spec.State != bb.BufferActive || !spec.Created.Equal(now) {
 		t.Errorf("of an empty request: %+v", spec)
 	}
 	spec = bb.Buffer{Mode: 0o750, Durability: bb.DurabilityFlushed, Existing: bb.ExistingOverwrite}
 	Complete(&spec, &wire.Buffer{}, now)
-	if len(spec.Keep) > 0 || spec.Mode != 0o750 || spec.Durability != bb.DurabilityFlushed || spec.Existing != bb.ExistingOverwrite {
+	if len(spec.NoFlush) > 0 || spec.Mode != 0o750 || spec.Durability != bb.DurabilityFlushed || spec.Existing != bb.ExistingOverwrite {
 		t.Errorf("of a request that names all: %+v", spec)
 	}
 }
@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 		"an owner without rights":      {func(b *bb.Buffer) { b.Mode = 0o070 }, false},
 		"others with rights":           {func(b *bb.Buffer) { b.Mode = 0o755 }, true},
 		"an unknown codec":             {func(b *bb.Buffer) { b.Codec = "magic" }, false},
-		"a malformed pattern":          {func(b *bb.Buffer) { b.Keep = []string{"["} }, false},
+		"a malformed pattern":          {func(b *bb.Buffer) { b.NoFlush = []string{"["} }, false},
 		"a tier":                       {func(b *bb.Buffer) { b.Tiers = []bb.TierRule{{Pattern: "*.log", Tier: bb.TierDisk}} }, true},
 		"an unknown tier":              {func(b *bb.Buffer) { b.Tiers = []bb.TierRule{{Pattern: "*.log", Tier: 7}} }, false},
 		"a flush rule":                 {func(b *bb.Buffer) { b.Backing, b.Flush = "file:///store", every5 }, true},

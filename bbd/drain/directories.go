@@ -78,7 +78,7 @@ func (d *savedDirs) save(ctx context.Context, p string, e *bb.Entry, held int) e
 }
 
 func (d *savedDirs) put(ctx context.Context, p string, e *bb.Entry, opts backing.DirOptions) (err error) {
-	if _, kept := plan.Kept(d.c.Spec().Keep, p+"/"); kept || p == "" {
+	if _, excluded := plan.Excluded(d.c.Spec().NoFlush, p+"/"); excluded || p == "" {
 		return nil
 	}
 	if superseded, err := d.steps.Superseded(ctx, []string{p + "/"}); err != nil || len(superseded) > 0 {

@@ -19,7 +19,7 @@ func (s *Service) Flushed(ctx context.Context, b Buffer, as access.Caller, op, p
 	if spec.Durability != bb.DurabilityFlushed || path == "" {
 		return nil
 	}
-	if _, kept := plan.Kept(spec.Keep, path); kept {
+	if _, excluded := plan.Excluded(spec.NoFlush, path); excluded {
 		return nil
 	}
 	c := s.scope(b, path)

@@ -95,8 +95,8 @@ func addReport(m *wire.Progress, report *flusher.Report) {
 	if report.OpError != nil && len(m.Failed) < transfer.MaxNamed {
 		m.Failed = append(m.Failed, &wire.Failure{Kind: uint32(bb.KindOf(report.OpError)), Reason: report.OpError.Error()})
 	}
-	m.HeldTotal, m.OpenTotal = int64(report.HeldCount), int64(report.OpenCount)
-	m.Held = report.Held[:min(len(report.Held), transfer.MaxNamed)]
+	m.HeldTotal, m.OpenTotal = int64(report.ExcludedCount), int64(report.OpenCount)
+	m.Held = report.Excluded[:min(len(report.Excluded), transfer.MaxNamed)]
 	m.Open = report.Open[:min(len(report.Open), transfer.MaxNamed)]
 }
 

@@ -40,7 +40,7 @@ func TestRestNamesOlderVersion(t *testing.T) {
 // the lost ones, and counts all.
 func TestReportNames(t *testing.T) {
 	t.Parallel()
-	report := flusher.Report{UnsavedCount: 3, Ops: 1, OpError: bb.E(bb.Exists, "rename", "d", "a directory is there"), Held: []string{"k"}, HeldCount: 1}
+	report := flusher.Report{UnsavedCount: 3, Ops: 1, OpError: bb.E(bb.Exists, "rename", "d", "a directory is there"), Excluded: []string{"k"}, ExcludedCount: 1}
 	report.Unsaved = []flusher.Unsaved{{Path: "a", Bytes: 7, Err: bb.E(bb.NoSpace, "put", "a", "full")}, {Path: "b"}}
 	answer := new(wire.Progress)
 	addReport(answer, &report)

@@ -165,7 +165,7 @@ func (c scope) operations(ctx context.Context) ([]namespace.StoreOp, error) {
 // nothing left.
 func (c scope) rest(ctx context.Context) (rest, error) {
 	left := rest{dirty: map[content]string{}}
-	keep := c.Spec().Keep
+	keep := c.Spec().NoFlush
 	err := c.each(ctx, func(e *bb.Entry, find func() (string, error)) error {
 		state := e.State()
 		if state != bb.StateDirty && state != bb.StateLost {
@@ -180,7 +180,7 @@ func (c scope) rest(ctx context.Context) (rest, error) {
 		}
 		if state == bb.StateLost {
 			left.addFile(e, path)
-		} else if _, kept := plan.Kept(keep, path); !kept {
+		} else if _, excluded := plan.Excluded(keep, path); !excluded {
 			left.dirty[contentOf(e)] = path
 		}
 		return nil

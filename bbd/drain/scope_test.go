@@ -92,7 +92,7 @@ func newTree() *tree {
 	file := func(id bb.FileID, name string, node bb.NodeID) bb.Entry {
 		return bb.Entry{Type: bb.TypeFile, File: id, Generation: 2, Name: name, Size: int64(id), Holders: []bb.NodeID{node}}
 	}
-	b := &tree{spec: bb.Buffer{Name: "b", Keep: []string{"*.tmp"}}, gone: map[string]bool{"removed": true}}
+	b := &tree{spec: bb.Buffer{Name: "b", NoFlush: []string{"*.tmp"}}, gone: map[string]bool{"removed": true}}
 	b.entries = []bb.Entry{
 		file(1, "dirty", "n1"), file(2, "clean", "n1"), file(3, "open", "n1"), file(4, "lost", "n1"), file(5, "x.tmp", "n1"),
 		file(6, "there", "n2"), file(7, "open there", "n2"), file(8, "removed", "n1"),
@@ -130,8 +130,8 @@ func TestDirty(t *testing.T) {
 	if err != nil || len(dirty) != 2 || dirty[content{1, 2}].path != "dirty" || dirty[content{8, 2}].path != "removed" {
 		t.Errorf("dirty: %v (%v)", dirty, err)
 	}
-	if fmt.Sprint(report.Held, report.Open) != "[x.tmp] [open]" {
-		t.Errorf("held %v, open %v", report.Held, report.Open)
+	if fmt.Sprint(report.Excluded, report.Open) != "[x.tmp] [open]" {
+		t.Errorf("held %v, open %v", report.Excluded, report.Open)
 	}
 	b.entries[0].SetFlushed(bb.Flushed{Generation: 2})
 	b.entries[7].Holders[0] = "n2"

@@ -207,7 +207,7 @@ func (c scope) flushAll(ctx context.Context, p *transfer.Progress, dirty map[con
 // dirty returns this node's dirty contents there that are not superseded, and reports those kept back, or open.
 func (c scope) dirty(ctx context.Context) (dirty map[content]located, report flusher.Report, err error) {
 	dirty = map[content]located{}
-	keep := c.Spec().Keep
+	keep := c.Spec().NoFlush
 	note := func(names *[]string, count *int, path string) {
 		if *count++; len(*names) < transfer.MaxNamed {
 			*names = append(*names, path)
@@ -221,14 +221,14 @@ func (c scope) dirty(ctx context.Context) (dirty map[content]located, report flu
 	for _, f := range found {
 		state := f.entry.State()
 		_, old := superseded[f.path]
-		_, kept := plan.Kept(keep, f.path)
+		_, excluded := plan.Excluded(keep, f.path)
 		switch {
 		case c.OwnedElsewhere(&f.entry):
 		case state == bb.StateOpen:
 			note(&report.Open, &report.OpenCount, f.path)
 		case state == bb.StateDirty && old: // the drain names its step
-		case state == bb.StateDirty && kept:
-			note(&report.Held, &report.HeldCount, f.path)
+		case state == bb.StateDirty && excluded:
+			note(&report.Excluded, &report.ExcludedCount, f.path)
 		case state == bb.StateDirty:
 			dirty[contentOf(&f.entry)] = f
 		}

@@ -32,7 +32,7 @@ func (h *handle) flushedClose(ctx context.Context, f *file.File) error {
 		return nil
 	}
 	path, ended, own := f.Ending(h.s)
-	if _, kept := plan.Kept(b.p.Spec().Keep, path); kept {
+	if _, excluded := plan.Excluded(b.p.Spec().NoFlush, path); excluded {
 		return nil
 	}
 	if err := b.lastClose(ctx, path, ended, own); err != nil {
@@ -48,7 +48,7 @@ func (h *handle) flushedClose(ctx context.Context, f *file.File) error {
 // closedFlushed is flushedClose for a generation that was closed, of which a client whose
 // connection broke has no answer.
 func (b *Buffer) closedFlushed(ctx context.Context, e *bb.Entry, path string) error {
-	if _, kept := plan.Kept(b.p.Spec().Keep, path); kept {
+	if _, excluded := plan.Excluded(b.p.Spec().NoFlush, path); excluded {
 		return nil
 	}
 	return b.contentFlushed(ctx, *e, e.Place())

@@ -25,7 +25,7 @@ func (n *names) Lookup(_ context.Context, _ bb.DirID, name string) (bb.Entry, er
 }
 
 func newBuffer(n Entries, flushed func(context.Context, *bb.Entry) error) *Buffer {
-	spec := bb.Buffer{Name: "b", Durability: bb.DurabilityFlushed, Keep: []string{"*.tmp"}}
+	spec := bb.Buffer{Name: "b", Durability: bb.DurabilityFlushed, NoFlush: []string{"*.tmp"}}
 	return NewBuffer("b", Parts{Spec: func() bb.Buffer { return spec }, Names: n, Flushed: flushed, DirtyAge: time.Minute})
 }
 

@@ -303,14 +303,14 @@ func TestLossIsAForecast(t *testing.T) {
 			w.copies[e.File] = owner.Replica(&e) == "n2"
 		}
 		s, m := w.service(), &wire.NodeName{Name: "dead"}
-		forecast, err := s.forget(t.Context(), true, m, (*Buffer).loss)
+		predicted, err := s.forget(t.Context(), true, m, (*Buffer).loss)
 		if err != nil || w.adopted {
 			t.Fatalf("seed %d: %v, the store was changed: %v", seed, err, w.adopted)
 		}
 		loss, err := s.forget(t.Context(), true, m, (*Buffer).forget)
-		if err != nil || forecast.LostTotal != loss.LostTotal || forecast.LostBytes != loss.LostBytes || forecast.KeptTotal != loss.KeptTotal ||
+		if err != nil || predicted.LostTotal != loss.LostTotal || predicted.LostBytes != loss.LostBytes || predicted.KeptTotal != loss.KeptTotal ||
 			len(loss.Lost) != int(loss.LostTotal) {
-			t.Errorf("seed %d: %v, %v, %v", seed, err, forecast, loss)
+			t.Errorf("seed %d: %v, %v, %v", seed, err, predicted, loss)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"forebay/internal/bb"
 )
 
@@ -35,10 +37,10 @@ type key struct {
 	who  Who
 }
 
-// slot is a session that is there, or is being made by the holder of the turn. It is no
-// mutex, since others wait for it no longer than their contexts allow.
+// slot is a session that is there, or is being made by the holder of its lock. Others
+// wait for that no longer than their contexts allow.
 type slot struct {
-	turn chan struct{} // holds one while the turn is held
+	lock *semaphore.Weighted // of one: guards the next fields
 	s    *Session
 	gone bool // from the pool; look it up again
 }
@@ -60,7 +62,7 @@ func (p *Pool) Session(ctx context.Context, node bb.NodeID, address string, who 
 	if err != nil {
 		return nil, err
 	}
-	defer func() { <-v.turn }()
+	defer v.lock.Release(1)
 	if v.s != nil && !v.s.Broken() && v.s.address == address {
 		v.s.watch.used() // it is not closed before it can be
 		return v.s, nil
@@ -91,7 +93,7 @@ func stopping(address string) error {
 	return bb.E(bb.Unavailable, "reach", address, "the daemon is stopping")
 }
 
-// take returns a slot of the pool, and its turn.
+// take returns a slot of the pool, and its lock.
 func (p *Pool) take(ctx context.Context, k key, address string) (*slot, error) {
 	for {
 		p.mu.Lock()
@@ -101,19 +103,17 @@ func (p *Pool) take(ctx context.Context, k key, address string) (*slot, error) {
 		}
 		v := p.mu.sessions[k]
 		if v == nil {
-			v = &slot{turn: make(chan struct{}, 1)}
+			v = &slot{lock: semaphore.NewWeighted(1)}
 			p.mu.sessions[k] = v
 		}
 		p.mu.Unlock()
-		select {
-		case v.turn <- struct{}{}:
-		case <-ctx.Done():
-			return nil, bb.Wrap("reach", address, ctx.Err())
+		if err := v.lock.Acquire(ctx, 1); err != nil {
+			return nil, bb.Wrap("reach", address, err)
 		}
 		if !v.gone {
 			return v, nil
 		}
-		<-v.turn // it was swept while this one waited
+		v.lock.Release(1) // it was swept while this one waited
 	}
 }
 
@@ -128,9 +128,7 @@ func (p *Pool) sweep() {
 		return
 	}
 	for k, v := range all {
-		select {
-		case v.turn <- struct{}{}:
-		default:
+		if !v.lock.TryAcquire(1) {
 			continue // a caller is about to use it
 		}
 		if v.s == nil || v.s.Broken() || v.s.watch.idle(p.idle) {
@@ -143,7 +141,7 @@ func (p *Pool) sweep() {
 			v.drop()
 			continue
 		}
-		<-v.turn
+		v.lock.Release(1)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,10 +154,8 @@ func (p *Pool) sweep() {
 // made fails by itself.
 func (p *Pool) Drop(node bb.NodeID) {
 	for _, v := range p.slots(func(k key) bool { return k.node == node }) {
-		select {
-		case v.turn <- struct{}{}:
+		if v.lock.TryAcquire(1) {
 			v.drop()
-		default:
 		}
 	}
 }
@@ -173,7 +169,7 @@ func (p *Pool) Close() {
 	p.sweeps.Lock() // waits for one that is under way
 	defer p.sweeps.Unlock()
 	for _, v := range p.slots(func(key) bool { return true }) {
-		v.turn <- struct{}{}
+		_ = v.lock.Acquire(context.Background(), 1) // no error without an end of the context
 		v.drop()
 	}
 }
@@ -189,9 +185,9 @@ func (p *Pool) slots(which func(key) bool) (found []*slot) {
 	return found
 }
 
-// drop ends the session and the caller's turn.
+// drop ends the session and releases the lock, which the caller has taken.
 func (v *slot) drop() {
-	defer func() { <-v.turn }()
+	defer v.lock.Release(1)
 	if v.s != nil {
 		v.s.Close()
 		v.s = nil

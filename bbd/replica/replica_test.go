@@ -223,7 +223,7 @@ func (n nodes) Ask(_ context.Context, node bb.NodeID, _ access.Caller, typ wire.
 	return n.w.refuses
 }
 
-// start returns the keeper of n1's second copies.
+// start returns the repairer of n1's second copies.
 func (w *world) start(ctx context.Context) (*Buffer, *dirty.Files) {
 	closed := dirty.New()
 	return New(ctx, Options{

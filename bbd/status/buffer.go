@@ -117,7 +117,7 @@ func OfBuffer(f *Facts, now time.Time) Buffer {
 	s := Buffer{
 		Name: f.Spec.Name, State: string(f.Spec.State), Backing: f.Spec.Backing, Capacity: f.Spec.Capacity,
 		Resident: f.Stored.Resident, Dirty: f.Stored.Dirty, OpenFiles: f.Open,
-		Queued: q.Queued, QueuedBytes: q.QueuedBytes, Flushing: q.InFlight, Held: q.Held, Conflicts: q.Conflicts,
+		Queued: q.Queued, QueuedBytes: q.QueuedBytes, Flushing: q.InFlight, Held: q.Excluded, Conflicts: q.Conflicts,
 		Rate: q.Rate, StoreOps: q.StoreOps, Lacking: f.Lacking,
 		Ruled:  Ruled{q.Ruled, f.Ruled.Superseded, f.Ruled.SupersededBytes, f.Ruled.Dropped, f.Ruled.DroppedBytes},
 		Stalls: Stalls{Stalled: q.Stalled, OldestFlight: age(q.OldestAttempt, now)}, OldestDirty: age(q.OldestDirty, now),

@@ -14,7 +14,7 @@ func ProgressOf(s *ops.Status) *wire.Progress {
 	return &wire.Progress{
 		Job: s.ID, FilesTotal: max(s.FilesTotal, t.Files+t.FailedTotal), FilesDone: t.Files, FilesSkipped: t.Skipped,
 		BytesTotal: max(s.BytesTotal, t.Bytes), BytesDone: t.Bytes, BytesNotCopied: t.NotCopied,
-		FailedTotal: t.FailedTotal, HeldTotal: t.HeldTotal, OpenTotal: t.OpenTotal, LastError: t.LastError, SupersededTotal: t.SupersededTotal,
+		FailedTotal: t.FailedTotal, HeldTotal: t.ExcludedTotal, OpenTotal: t.OpenTotal, LastError: t.LastError, SupersededTotal: t.SupersededTotal,
 	}
 }
 
@@ -31,7 +31,7 @@ func EndOf(s *ops.Status) *wire.Progress {
 		}
 		p.Failed = append(p.Failed, &wire.Failure{Path: f.Path, Kind: uint32(f.Kind), Reason: f.Reason, Bytes: f.Bytes})
 	}
-	for _, names := range []struct{ from, to *[]string }{{&t.Held, &p.Held}, {&t.Open, &p.Open}, {&t.Superseded, &p.Superseded}} {
+	for _, names := range []struct{ from, to *[]string }{{&t.Excluded, &p.Held}, {&t.Open, &p.Open}, {&t.Superseded, &p.Superseded}} {
 		for _, name := range *names.from {
 			if room -= len(name); room < 0 {
 				break
@@ -46,7 +46,7 @@ func EndOf(s *ops.Status) *wire.Progress {
 func TallyOf(p *wire.Progress) ops.Tally {
 	t := ops.Tally{
 		Files: p.FilesDone, Bytes: p.BytesDone, NotCopied: p.BytesNotCopied, Skipped: p.FilesSkipped, FailedTotal: p.FailedTotal,
-		Held: p.Held, HeldTotal: p.HeldTotal, Open: p.Open, OpenTotal: p.OpenTotal, LastError: p.LastError,
+		Excluded: p.Held, ExcludedTotal: p.HeldTotal, Open: p.Open, OpenTotal: p.OpenTotal, LastError: p.LastError,
 		Superseded: p.Superseded, SupersededTotal: p.SupersededTotal,
 	}
 	for _, f := range p.Failed {
@@ -64,7 +64,7 @@ func stateOf(s *ops.Status) string {
 		return string(s.State)
 	case t.FailedTotal > 0:
 		return bb.OperationFailed
-	case t.HeldTotal+t.OpenTotal > 0:
+	case t.ExcludedTotal+t.OpenTotal > 0:
 		return bb.OperationIncomplete
 	}
 	return string(ops.Done)
@@ -77,7 +77,7 @@ func infoOf(s *ops.Status) bb.Operation {
 		ID: s.ID, Kind: string(s.Kind), Buffer: s.Buffer, Path: s.Path, URL: s.URL, UID: s.UID, State: stateOf(s),
 		Created: s.Created, Ended: s.Ended, Tasks: s.Tasks, Running: s.Running, TasksDone: s.TasksDone,
 		Files: p.FilesTotal, FilesDone: p.FilesDone, Skipped: p.FilesSkipped, Bytes: p.BytesTotal, BytesDone: p.BytesDone, BytesNotCopied: p.BytesNotCopied,
-		FailedTotal: p.FailedTotal, HeldTotal: p.HeldTotal, OpenTotal: p.OpenTotal, LastError: p.LastError,
+		FailedTotal: p.FailedTotal, ExcludedTotal: p.HeldTotal, OpenTotal: p.OpenTotal, LastError: p.LastError,
 		Superseded: p.Superseded, SupersededTotal: p.SupersededTotal,
 	}
 	for _, f := range p.Failed {

@@ -23,7 +23,7 @@ func TestStateOf(t *testing.T) {
 		"done":             {ops.Status{State: ops.Done, Tally: ops.Tally{Files: 3, Skipped: 1}}, string(ops.Done)},
 		"failed":           {ops.Status{State: ops.Done, Tally: ops.Tally{FailedTotal: 1, OpenTotal: 1}}, bb.OperationFailed},
 		"some are open":    {ops.Status{State: ops.Done, Tally: ops.Tally{OpenTotal: 1}}, bb.OperationIncomplete},
-		"names kept back":  {ops.Status{State: ops.Done, Tally: ops.Tally{HeldTotal: 1}}, bb.OperationIncomplete},
+		"names kept back":  {ops.Status{State: ops.Done, Tally: ops.Tally{ExcludedTotal: 1}}, bb.OperationIncomplete},
 		"nothing to do":    {ops.Status{State: ops.Done}, string(ops.Done)},
 		"failed, no names": {ops.Status{State: ops.Done, Tally: ops.Tally{FailedTotal: 7}}, bb.OperationFailed},
 	} {
@@ -41,9 +41,9 @@ func TestEndFits(t *testing.T) {
 	s := ops.Status{State: ops.Done}
 	for range 100 {
 		s.Tally.Failed = append(s.Tally.Failed, ops.Failure{Kind: bb.NoSpace, Path: long, Reason: long})
-		s.Tally.Held, s.Tally.Open = append(s.Tally.Held, long), append(s.Tally.Open, long)
+		s.Tally.Excluded, s.Tally.Open = append(s.Tally.Excluded, long), append(s.Tally.Open, long)
 	}
-	s.Tally.FailedTotal, s.Tally.HeldTotal, s.Tally.OpenTotal = 100, 100, 100
+	s.Tally.FailedTotal, s.Tally.ExcludedTotal, s.Tally.OpenTotal = 100, 100, 100
 	m := EndOf(&s)
 	if n := proto.Size(m); n > wire.MaxMessage {
 		t.Errorf("%d bytes, at most %d", n, wire.MaxMessage)
@@ -57,12 +57,12 @@ func TestEndFits(t *testing.T) {
 func TestTallyOf(t *testing.T) {
 	t.Parallel()
 	s := ops.Status{State: ops.Done, Tally: ops.Tally{
-		Files: 1, Bytes: 2, NotCopied: 3, Skipped: 4, FailedTotal: 1, HeldTotal: 1, OpenTotal: 1, LastError: "e",
-		Failed: []ops.Failure{{Kind: bb.Lost, Path: "f", Reason: "r", Bytes: 5}}, Held: []string{"h"}, Open: []string{"o"},
+		Files: 1, Bytes: 2, NotCopied: 3, Skipped: 4, FailedTotal: 1, ExcludedTotal: 1, OpenTotal: 1, LastError: "e",
+		Failed: []ops.Failure{{Kind: bb.Lost, Path: "f", Reason: "r", Bytes: 5}}, Excluded: []string{"h"}, Open: []string{"o"},
 	}}
 	got := TallyOf(EndOf(&s))
 	if got.Files != 1 || got.Bytes != 2 || got.NotCopied != 3 || got.Skipped != 4 || got.LastError != "e" ||
-		len(got.Failed) != 1 || got.Failed[0] != s.Tally.Failed[0] || got.Held[0] != "h" || got.Open[0] != "o" {
+		len(got.Failed) != 1 || got.Failed[0] != s.Tally.Failed[0] || got.Excluded[0] != "h" || got.Open[0] != "o" {
 		t.Errorf("%+v, want %+v", got, s.Tally)
 	}
 }

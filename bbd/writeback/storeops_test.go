@@ -94,12 +94,12 @@ func TestStoreFollows(t *testing.T) {
 }
 
 // noting notes operations at the node "me", of which some were submitted to its flusher.
-func noting(ops []namespace.StoreOp, handed ...*namespace.StoreOp) *pendingOps {
+func noting(ops []namespace.StoreOp, submitted ...*namespace.StoreOp) *pendingOps {
 	n := newPendingOps(nil)
 	for i := range ops {
 		n.add(&ops[i], ops[i].By == "me")
 	}
-	for _, op := range handed {
+	for _, op := range submitted {
 		n.submitted(op)
 	}
 	return n
@@ -162,7 +162,7 @@ func TestNotBehindAny(t *testing.T) {
 			ops[i] = op
 		}
 		var want []uint64
-		var handed []*namespace.StoreOp
+		var submitted []*namespace.StoreOp
 		blocked := map[int]bool{}
 		for i := range ops {
 			behind := false
@@ -174,27 +174,27 @@ func TestNotBehindAny(t *testing.T) {
 			case behind:
 				blocked[i] = true
 			case rnd.IntN(3) == 0:
-				handed = append(handed, &ops[i])
+				submitted = append(submitted, &ops[i])
 			default:
 				want = append(want, ops[i].Revision)
 			}
 		}
-		noted := noting(ops, handed...)
+		noted := noting(ops, submitted...)
 		next, wait := noted.submittable()
 		var got []uint64
 		for _, op := range next {
 			got = append(got, op.Revision)
 		}
 		if !slices.Equal(got, want) || wait != (len(blocked) > 0) {
-			t.Fatalf("%+v, handed %v: %v, want %v; wait %v", ops, handed, got, want, wait)
+			t.Fatalf("%+v, submitted %v: %v, want %v; wait %v", ops, submitted, got, want, wait)
 		}
 		for _, path := range paths {
 			busy := slices.ContainsFunc(ops, func(op namespace.StoreOp) bool {
-				known := slices.ContainsFunc(handed, func(h *namespace.StoreOp) bool { return h.Revision == op.Revision })
+				known := slices.ContainsFunc(submitted, func(h *namespace.StoreOp) bool { return h.Revision == op.Revision })
 				return !known && concern(&op, &namespace.StoreOp{OldPath: path})
 			})
 			if op := noted.concerning(path); (op != nil) != busy {
-				t.Fatalf("%+v, handed %v: %+v concerns %s, want one: %v", ops, handed, op, path, busy)
+				t.Fatalf("%+v, submitted %v: %+v concerns %s, want one: %v", ops, submitted, op, path, busy)
 			}
 		}
 	}

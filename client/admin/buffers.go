@@ -53,7 +53,7 @@ const (
 // ParseFlushRule reads PATTERN/=CLAUSE[,CLAUSE…], as step-*/=every 5.
 func ParseFlushRule(text string) (FlushRule, error) { return bb.ParseFlushRule(text) }
 
-// CreateBuffer makes a buffer and returns it as the daemon completed it. A nil Keep means the
+// CreateBuffer makes a buffer and returns it as the daemon completed it. A nil NoFlush means the
 // default patterns, an empty one none. No Existing means ExistingKeep. Without Shared it is refused
 // (Exists) if its store overlaps that of another buffer.
 func CreateBuffer(ctx context.Context, c *client.Client, spec BufferSpec) (BufferSpec, error) {
@@ -71,7 +71,7 @@ func CreateBuffer(ctx context.Context, c *client.Client, spec BufferSpec) (Buffe
 func newBuffer(spec BufferSpec) *wire.Buffer {
 	spec.Existing = cmp.Or(spec.Existing, ExistingKeep) // a daemon of an older release has another default
 	m := wire.FromBuffer(&spec)
-	m.KeepDefault = spec.Keep == nil
+	m.KeepDefault = spec.NoFlush == nil
 	return m
 }
 

@@ -73,11 +73,11 @@ func (r *Report) complete(err error) error {
 
 // unsaved returns an error for files that a drain left out on purpose, since they are not on the store either.
 func (r *Report) unsaved() error {
-	if r.HeldTotal == 0 && r.OpenTotal == 0 {
+	if r.ExcludedTotal == 0 && r.OpenTotal == 0 {
 		return nil
 	}
 	return bb.E(bb.Busy, "", "", fmt.Sprintf("all else is saved, but %s held back by a keep pattern and %s open for writing",
-		bb.Count(r.HeldTotal, "name is", "names are"), bb.Count(r.OpenTotal, "file is", "files are"))).
+		bb.Count(r.ExcludedTotal, "name is", "names are"), bb.Count(r.OpenTotal, "file is", "files are"))).
 		WithRemedy("rename or remove the former, close the latter")
 }
 

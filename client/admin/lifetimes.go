@@ -37,7 +37,7 @@ const (
 // LifetimeOptions are the options of a job that joins a lifetime.
 type LifetimeOptions struct {
 	// Create are buffers to make if they are missing: the lifetime's own, and those that
-	// outlive it. A nil Keep means the default patterns.
+	// outlive it. A nil NoFlush means the default patterns.
 	Create []BufferSpec
 	// Attach: the job arrives at the daemon's node.
 	Attach bool

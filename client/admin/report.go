@@ -29,12 +29,12 @@ type Progress struct {
 // the paths of the rest.
 type Report struct {
 	Progress
-	Failed      []Failure // failed files, at most as many as the daemon names
-	FailedTotal int64
-	Held        []string // of a drain: names held back by a keep pattern, at most 1,000
-	HeldTotal   int64
-	Open        []string // of a drain: names still open for writing, at most 1,000
-	OpenTotal   int64
+	Failed        []Failure // failed files, at most as many as the daemon names
+	FailedTotal   int64
+	Excluded      []string // of a drain: names held back by a keep pattern, at most 1,000
+	ExcludedTotal int64
+	Open          []string // of a drain: names still open for writing, at most 1,000
+	OpenTotal     int64
 	// Superseded are at most 1,000 steps that a drain has not flushed, and none will, since a newer one of their
 	// flush rule is complete. They are no failures.
 	Superseded      []string
@@ -101,7 +101,7 @@ func (r *Report) update(p *wire.Progress) {
 	if !p.Done && len(p.Failed) == 0 {
 		return
 	}
-	r.Held, r.HeldTotal, r.Open, r.OpenTotal = p.Held, p.HeldTotal, p.Open, p.OpenTotal
+	r.Excluded, r.ExcludedTotal, r.Open, r.OpenTotal = p.Held, p.HeldTotal, p.Open, p.OpenTotal
 	r.Superseded, r.SupersededTotal, r.NodeLocalTotal = p.Superseded, p.SupersededTotal, p.NodeLocalTotal
 	r.FailedTotal, r.TimedOut = max(r.FailedTotal, p.FailedTotal), p.TimedOut
 	for _, f := range p.Failed {

@@ -255,7 +255,7 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	_, err := admin.Operations(ctx, clients[0])
 	wantUnsupported(t, "jobs of the previous version", err, "came with protocol version 2", "of node n1 uses version 1", "upgrade")
-	two := admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}}
+	two := admin.BufferSpec{Name: "two", Replicas: 2, NoFlush: []string{"*"}}
 	_, err = admin.CreateBuffer(ctx, clients[0], two)
 	wantUnsupported(t, "second copies asked of the previous version", err, "of node n1 uses version 1")
 

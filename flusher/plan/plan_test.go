@@ -475,14 +475,14 @@ func TestCleanBy(t *testing.T) {
 }
 
 func TestKept(t *testing.T) {
-	patterns := append(bb.DefaultKeep(), "part-[0-9]", "?hidden/")
+	patterns := append(bb.DefaultNoFlush(), "part-[0-9]", "?hidden/")
 	for file, want := range map[string]string{
 		"out/_temporary/0/part-00": "_temporary/", "_temporary/x": "_temporary/", "_temporary": "", "out/x_temporary/a": "",
 		".spark-staging-1234/a": ".spark-staging*/", "a/.spark-staging/b": ".spark-staging*/", ".spark-staging": "",
 		"a.tmp": "*.tmp", "d/.tmp": "*.tmp", "d.tmp/a": "", "a.tmp.gz": "", "a": "", "d/part-7": "part-[0-9]", "part-77": "",
 		".hidden/a": "?hidden/", "hidden/a": "", "": "", "a/_temporary/b.tmp": "_temporary/",
 	} {
-		if got, kept := Kept(patterns, file); got != want || kept != (want != "") {
+		if got, kept := Excluded(patterns, file); got != want || kept != (want != "") {
 			t.Errorf("%q is kept by %q, want %q", file, got, want)
 		}
 	}
@@ -490,7 +490,7 @@ func TestKept(t *testing.T) {
 		if err := bb.CheckPattern(bad); !errors.Is(err, bb.Invalid) {
 			t.Errorf("%q: %v", bad, err)
 		}
-		if _, kept := Kept([]string{bad}, "a/b/x"); kept {
+		if _, kept := Excluded([]string{bad}, "a/b/x"); kept {
 			t.Errorf("%q keeps a file back", bad)
 		}
 	}

@@ -457,7 +457,7 @@ type Buffer struct {
 	BackingID  string      // which directory Backing was when the buffer was made; "": unknown
 	Durability Durability
 	Codec      string   // compression on the way out: "", "zstd" or "s2"
-	Keep       []string // patterns of names that are only passing and are not flushed
+	NoFlush    []string // patterns of names that are only passing and are not flushed
 	Existing   Existing // the fate of files of the store that the buffer did not write
 	Findings
 	Shared     bool          // its store may overlap those of other buffers; only in the request to create it
@@ -516,9 +516,9 @@ const (
 	BufferDestroying BufferState = "destroying"
 )
 
-// DefaultKeep are the patterns of temporary names, which are of files that Hadoop, Spark and many
+// DefaultNoFlush are the patterns of temporary names, which are of files that Hadoop, Spark and many
 // tools rename when they are whole.
-func DefaultKeep() []string { return []string{"_temporary/", ".spark-staging*/", "*.tmp"} }
+func DefaultNoFlush() []string { return []string{"_temporary/", ".spark-staging*/", "*.tmp"} }
 
 // Event reports a change of a file or a buffer.
 type Event struct {

@@ -100,9 +100,9 @@ type Attachment struct {
 	Since    time.Time `json:"since"`
 	Failed   bool      `json:"failed,omitempty"` // the job ended badly, by this node's report
 	Usage    Usage     `json:"figures"`
-	// Late is the time when the dirty bytes here would be on the store, where that is after Lifetime.Due.
-	Late time.Time `json:"late,omitzero"`
-	Rest string    `json:"-"` // its fields of newer releases, encoded, which are kept
+	// MissesDeadline is the time when the dirty bytes here would be on the store, where that is after Lifetime.Due.
+	MissesDeadline time.Time `json:"late,omitzero"`
+	Rest           string    `json:"-"` // its fields of newer releases, encoded, which are kept
 }
 
 // Usage is a buffer's work for a job on one node, or on all.
@@ -176,12 +176,12 @@ func (l *Lifetime) Saved() (seconds float64, measured bool) {
 	return float64(f.Absorbed)/rate - f.Blocked, true
 }
 
-// Late returns the time when the dirty bytes of a running job would be on the store. If that is not
+// MissesDeadline returns the time when the dirty bytes of a running job would be on the store. If that is not
 // later than it should be, it returns zero.
-func (l *Lifetime) Late() (by time.Time) {
+func (l *Lifetime) MissesDeadline() (by time.Time) {
 	for i := range l.Nodes {
-		if n := &l.Nodes[i]; n.Attached && n.Late.After(by) {
-			by = n.Late
+		if n := &l.Nodes[i]; n.Attached && n.MissesDeadline.After(by) {
+			by = n.MissesDeadline
 		}
 	}
 	return by

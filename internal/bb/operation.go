@@ -27,12 +27,12 @@ type Operation struct {
 
 	BytesNotCopied int64 `json:"bytes_not_copied,omitempty"` // done, of files that were skipped or have failed
 
-	Failed      []OperationFailure        `json:"failed,omitempty"` // the first of them
-	FailedTotal int64                     `json:"failed_total"`
-	HeldTotal   int64                     `json:"held_total"` // names held back by a keep pattern
-	OpenTotal   int64                     `json:"open_total"` // files open for writing
-	LastError   string                    `json:"last_error,omitempty"`
-	Nodes       map[NodeID]OperationShare `json:"nodes,omitempty"` // the nodes that do it
+	Failed        []OperationFailure        `json:"failed,omitempty"` // the first of them
+	FailedTotal   int64                     `json:"failed_total"`
+	ExcludedTotal int64                     `json:"held_total"` // names held back by a keep pattern
+	OpenTotal     int64                     `json:"open_total"` // files open for writing
+	LastError     string                    `json:"last_error,omitempty"`
+	Nodes         map[NodeID]OperationShare `json:"nodes,omitempty"` // the nodes that do it
 
 	// Superseded are steps that a drain has not flushed, since newer ones are complete. Only the
 	// first of them are here.

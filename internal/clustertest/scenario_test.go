@@ -213,7 +213,7 @@ func (s *scenario) forget(node admin.NodeID) {
 
 // onlyLost reports whether a drain saved everything but files that are lost, and named those.
 func onlyLost(r admin.Report, err error) bool {
-	return errors.Is(err, client.ErrLost) && len(r.Failed) > 0 && r.HeldTotal == 0 && r.OpenTotal == 0 &&
+	return errors.Is(err, client.ErrLost) && len(r.Failed) > 0 && r.ExcludedTotal == 0 && r.OpenTotal == 0 &&
 		!slices.ContainsFunc(r.Failed, func(f admin.Failure) bool { return f.Kind != client.ErrLost })
 }
 

@@ -140,7 +140,7 @@ func (m *Entry) AsEntry() bb.Entry {
 func FromBuffer(b *bb.Buffer) *Buffer {
 	return &Buffer{
 		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity,
-		Backing: b.Backing, Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep,
+		Backing: b.Backing, Durability: string(b.Durability), Codec: b.Codec, Keep: b.NoFlush,
 		FlushLimit: b.FlushLimit, DirtyAgeNs: int64(b.DirtyAge), NoWait: b.NoWait, Receipt: b.Receipt,
 		Job: b.Job, CreatedNs: nanos(b.Created), State: string(b.State), Replicas: uint32(min(max(b.Replicas, 0), math.MaxInt32)),
 		Tiers: fromTiers(b.Tiers), Existing: string(b.Existing), Found: b.Found,
@@ -166,7 +166,7 @@ func asTiers(list []*TierRule) (rules []bb.TierRule) {
 func (m *Buffer) AsBuffer() bb.Buffer {
 	return bb.Buffer{
 		Name: m.Name, UID: m.Uid, GID: m.Gid, Mode: fs.FileMode(m.Mode).Perm(), Capacity: m.Capacity,
-		Backing: m.Backing, Durability: bb.Durability(m.Durability), Codec: m.Codec, Keep: m.Keep,
+		Backing: m.Backing, Durability: bb.Durability(m.Durability), Codec: m.Codec, NoFlush: m.Keep,
 		FlushLimit: m.FlushLimit, DirtyAge: time.Duration(m.DirtyAgeNs), NoWait: m.NoWait, Receipt: m.Receipt,
 		Job: m.Job, Created: instant(m.CreatedNs), State: bb.BufferState(m.State), Replicas: int(m.Replicas),
 		Tiers: asTiers(m.Tiers), Existing: bb.Existing(m.Existing), Findings: bb.Findings{Found: m.Found, FoundTotal: int(m.FoundTotal)},

@@ -202,7 +202,7 @@ func (l *Lease) Context() context.Context { return l.ctx }
 
 // Progress records the progress of the task. Watchers get it within seconds, without names.
 func (l *Lease) Progress(now Tally) {
-	now.Failed, now.Held, now.Open = nil, nil, nil
+	now.Failed, now.Excluded, now.Open = nil, nil, nil
 	l.tally.Lock()
 	defer l.tally.Unlock()
 	l.tally.Tally = now
@@ -373,7 +373,7 @@ func (l *Lease) settle() bool {
 // bounded keeps as many names of a tally as a record has room for.
 func bounded(t Tally) Tally {
 	t.FailedTotal = max(t.FailedTotal, int64(len(t.Failed)))
-	t.HeldTotal = max(t.HeldTotal, int64(len(t.Held)))
+	t.ExcludedTotal = max(t.ExcludedTotal, int64(len(t.Excluded)))
 	t.OpenTotal = max(t.OpenTotal, int64(len(t.Open)))
 	t.SupersededTotal = max(t.SupersededTotal, int64(len(t.Superseded)))
 	t.LastError = t.LastError[:min(len(t.LastError), reasonBytes)]
@@ -386,7 +386,7 @@ func bounded(t Tally) Tally {
 		failed = append(failed, f)
 	}
 	t.Failed = failed
-	t.Held, t.Open, t.Superseded = boundedNames(t.Held), boundedNames(t.Open), boundedNames(t.Superseded)
+	t.Excluded, t.Open, t.Superseded = boundedNames(t.Excluded), boundedNames(t.Open), boundedNames(t.Superseded)
 	return t
 }
 

@@ -109,14 +109,14 @@ type Failure struct {
 
 // Tally is the progress of something, or its result. Lists hold the first names, totals count all.
 type Tally struct {
-	Files, Bytes, Skipped             int64
-	NotCopied                         int64 // bytes of files that were skipped or have failed
-	Failed                            []Failure
-	Held, Open                        []string
-	FailedTotal, HeldTotal, OpenTotal int64
-	Superseded                        []string // steps that a drain leaves out, since newer ones are complete
-	SupersededTotal                   int64
-	LastError                         string
+	Files, Bytes, Skipped                 int64
+	NotCopied                             int64 // bytes of files that were skipped or have failed
+	Failed                                []Failure
+	Excluded, Open                        []string
+	FailedTotal, ExcludedTotal, OpenTotal int64
+	Superseded                            []string // steps that a drain leaves out, since newer ones are complete
+	SupersededTotal                       int64
+	LastError                             string
 }
 
 // State is an operation's place in its life.

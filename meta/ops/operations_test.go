@@ -112,7 +112,7 @@ func TestOperation(t *testing.T) {
 					t.Errorf("%s got %+v", node, l.Task)
 				}
 				err = l.Done(ctx, Tally{
-					Files: 1, Bytes: 10, Failed: []Failure{{Path: l.Task.Paths[0], Kind: bb.Busy, Reason: "because"}}, Held: []string{"h"},
+					Files: 1, Bytes: 10, Failed: []Failure{{Path: l.Task.Paths[0], Kind: bb.Busy, Reason: "because"}}, Excluded: []string{"h"},
 				})
 				if err != nil {
 					t.Error(err)
@@ -141,7 +141,7 @@ func TestOperation(t *testing.T) {
 	if last.State != Done || last.Tasks != 21 || last.BytesTotal != 200 || last.Tally.Bytes != 200 || last.Ended.IsZero() {
 		t.Errorf("%+v", last)
 	}
-	if len(last.Tally.Failed) != 20 || last.Tally.FailedTotal != 20 || last.Tally.HeldTotal != 20 || last.Tally.Failed[0].Kind != bb.Busy {
+	if len(last.Tally.Failed) != 20 || last.Tally.FailedTotal != 20 || last.Tally.ExcludedTotal != 20 || last.Tally.Failed[0].Kind != bb.Busy {
 		t.Errorf("%+v", last.Tally)
 	}
 	if b := last.ByNode["b"]; b.Files != 5 || b.Files+last.ByNode["a"].Files != 20 {
@@ -338,23 +338,23 @@ func TestBoundedTally(t *testing.T) {
 	long := strings.Repeat("x", 4000)
 	var in Tally
 	for range 5000 {
-		in.Held = append(in.Held, long)
+		in.Excluded = append(in.Excluded, long)
 		in.Open = append(in.Open, long)
 		in.Failed = append(in.Failed, Failure{Path: long, Reason: long})
 	}
 	in.LastError = long
 	out := bounded(in)
-	if out.HeldTotal != 5000 || out.OpenTotal != 5000 || out.FailedTotal != 5000 || len(out.Held) == 0 || len(out.Failed) == 0 {
-		t.Errorf("%d %d %d names of %d", len(out.Held), len(out.Open), len(out.Failed), out.HeldTotal)
+	if out.ExcludedTotal != 5000 || out.OpenTotal != 5000 || out.FailedTotal != 5000 || len(out.Excluded) == 0 || len(out.Failed) == 0 {
+		t.Errorf("%d %d %d names of %d", len(out.Excluded), len(out.Open), len(out.Failed), out.ExcludedTotal)
 	}
 	if data, err := sealTask("k", &taskRecord{Task: Task{ID: "t"}, tally: out}); err != nil || len(data) > kv.MaxRecord {
 		t.Errorf("%d bytes: %v", len(data), err)
 	}
 	var sum Tally
 	for range 2000 {
-		sum.add(&Tally{Held: []string{"a"}, HeldTotal: 1})
+		sum.add(&Tally{Excluded: []string{"a"}, ExcludedTotal: 1})
 	}
-	if len(sum.Held) != maxNamed || sum.HeldTotal != 2000 || slices.Contains(sum.Held, "") {
-		t.Errorf("%d of %d", len(sum.Held), sum.HeldTotal)
+	if len(sum.Excluded) != maxNamed || sum.ExcludedTotal != 2000 || slices.Contains(sum.Excluded, "") {
+		t.Errorf("%d of %d", len(sum.Excluded), sum.ExcludedTotal)
 	}
 }

@@ -35,7 +35,7 @@ func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 func sealTask(key string, t *taskRecord) ([]byte, error) {
 	tally := &metapb.Tally{
 		Files: t.tally.Files, Bytes: t.tally.Bytes, Skipped: t.tally.Skipped, NotCopied: t.tally.NotCopied, FailedTotal: t.tally.FailedTotal,
-		Held: t.tally.Held, HeldTotal: t.tally.HeldTotal, Open: t.tally.Open, OpenTotal: t.tally.OpenTotal, LastError: valid(t.tally.LastError),
+		Held: t.tally.Excluded, HeldTotal: t.tally.ExcludedTotal, Open: t.tally.Open, OpenTotal: t.tally.OpenTotal, LastError: valid(t.tally.LastError),
 		Superseded: t.tally.Superseded, SupersededTotal: t.tally.SupersededTotal,
 	}
 	for _, f := range t.tally.Failed {
@@ -55,7 +55,7 @@ func openTask(r *kv.Record) (taskRecord, error) {
 	t := m.GetTally()
 	tally := Tally{
 		Files: t.GetFiles(), Bytes: t.GetBytes(), Skipped: t.GetSkipped(), NotCopied: t.GetNotCopied(), FailedTotal: t.GetFailedTotal(),
-		Held: t.GetHeld(), HeldTotal: t.GetHeldTotal(), Open: t.GetOpen(), OpenTotal: t.GetOpenTotal(), LastError: t.GetLastError(),
+		Excluded: t.GetHeld(), ExcludedTotal: t.GetHeldTotal(), Open: t.GetOpen(), OpenTotal: t.GetOpenTotal(), LastError: t.GetLastError(),
 		Superseded: t.GetSuperseded(), SupersededTotal: t.GetSupersededTotal(),
 	}
 	for _, f := range t.GetFailed() {

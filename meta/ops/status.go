@@ -114,7 +114,7 @@ func (t *Tally) count(o *Tally) {
 	t.Skipped += o.Skipped
 	t.NotCopied += o.NotCopied
 	t.FailedTotal += o.FailedTotal
-	t.HeldTotal += o.HeldTotal
+	t.ExcludedTotal += o.ExcludedTotal
 	t.OpenTotal += o.OpenTotal
 	t.SupersededTotal += o.SupersededTotal
 	t.LastError = cmp.Or(o.LastError, t.LastError)
@@ -124,7 +124,7 @@ func (t *Tally) count(o *Tally) {
 func (t *Tally) add(o *Tally) {
 	t.count(o)
 	t.Failed = appendSome(t.Failed, o.Failed)
-	t.Held = appendSome(t.Held, o.Held)
+	t.Excluded = appendSome(t.Excluded, o.Excluded)
 	t.Open = appendSome(t.Open, o.Open)
 	t.Superseded = appendSome(t.Superseded, o.Superseded)
 }

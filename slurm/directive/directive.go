@@ -37,8 +37,8 @@ const (
 
 // Options are a site's rules for directives. The zero value reads lines that begin with #BB.
 type Options struct {
-	// Words are those after "#" that make a line a directive: BB, DW. Without any, BB is.
-	Words []string
+	// Prefixes are those after "#" that make a line a directive: BB, DW. Without any, BB is.
+	Prefixes []string
 	// NeedPool refuses a capacity without a pool, since burst_buffer/lua does, without a message.
 	NeedPool bool
 	// Pools are the names of those there are. nil allows any name.
@@ -116,8 +116,8 @@ type Stage struct {
 // Parse reads the directives of a job script, or of the text that --bb was given. The request is
 // complete only if the problems hold no errors. Parse never fails otherwise.
 func Parse(script []byte, o Options) (*Request, Problems) {
-	if len(o.Words) == 0 {
-		o.Words = []string{"BB"}
+	if len(o.Prefixes) == 0 {
+		o.Prefixes = []string{"BB"}
 	}
 	p := &parser{o: o, r: &Request{expanded: o.Expanded}}
 	p.script(string(script))
@@ -195,7 +195,7 @@ func (p *parser) script(text string) {
 
 // word cuts the word off that makes a line a directive of this site. It returns "" if it is none.
 func (p *parser) word(text string) (word, rest string) {
-	for _, w := range p.o.Words {
+	for _, w := range p.o.Prefixes {
 		if rest, ok := strings.CutPrefix(text, w); ok {
 			return w, rest
 		}
@@ -226,7 +226,7 @@ func (p *parser) late(line string, ended int) {
 func (p *parser) foreign(line string) {
 	for _, w := range []string{"BB", "DW"} {
 		if rest, ok := strings.CutPrefix(line, "#"+w); ok && hasCommand(rest) {
-			p.warn(1, "#"+w+" lines are ignored here", "write #"+p.o.Words[0])
+			p.warn(1, "#"+w+" lines are ignored here", "write #"+p.o.Prefixes[0])
 		}
 	}
 }

@@ -109,7 +109,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(s, false)
 	}
 	f.Fuzz(func(t *testing.T, script string, expanded bool) {
-		o := directive.Options{Words: []string{"BB", "DW"}, Profiles: map[string]string{"p": "backing=/b replicas=2"}, Expanded: expanded}
+		o := directive.Options{Prefixes: []string{"BB", "DW"}, Profiles: map[string]string{"p": "backing=/b replicas=2"}, Expanded: expanded}
 		r, problems := directive.Parse([]byte(script), o)
 		lines := strings.Split(script, "\n")
 		for _, p := range problems {

@@ -22,19 +22,19 @@ import (
 // Config is a site's choices, by the flags in its prolog and epilog.
 type Config struct {
 	// Dir is where prologs leave notes for epilogs and tasks. Only root may write it.
-	Dir     string
-	Socket  string   // in the environment of jobs; "": that of the node's daemon
-	Feature string   // of nodes (--constraint) that gives jobs a buffer; "": none does
-	Default string   // the options of the buffer that jobs with the feature get: "type=scratch capacity=…"
-	Hinted  bool     // requests to slurmctld are only about jobs with the feature
-	Words   []string // that make lines directives: BB, DW
+	Dir             string
+	Socket          string   // in the environment of jobs; "": that of the node's daemon
+	Feature         string   // of nodes (--constraint) that gives jobs a buffer; "": none does
+	Default         string   // the options of the buffer that jobs with the feature get: "type=scratch capacity=…"
+	FeatureRequired bool     // requests to slurmctld are only about jobs with the feature
+	Prefixes        []string // that make lines directives: BB, DW
 
 	Mounts string // below which each job's buffer is mounted, root's; "": none is
 	// Mount mounts a buffer on a directory, and returns when the mount serves.
 	Mount func(ctx context.Context, buffer, dir string) error
 
-	Ready  time.Duration // how long the daemon may take until it serves
-	Epilog time.Duration // how long an epilog may take
+	StartTimeout time.Duration // how long the daemon may take until it serves
+	Epilog       time.Duration // how long an epilog may take
 	// Log takes lines for slurmd's log.
 	Log func(format string, args ...any)
 }
@@ -45,8 +45,8 @@ const DefaultDir = "/run/forebay/slurm"
 // DefaultConfig returns the default settings.
 func DefaultConfig() Config {
 	return Config{
-		Dir: DefaultDir, Feature: "forebay", Default: "type=scratch", Words: []string{"BB"},
-		Ready: 30 * time.Second, Epilog: 5 * time.Second, Log: func(string, ...any) {},
+		Dir: DefaultDir, Feature: "forebay", Default: "type=scratch", Prefixes: []string{"BB"},
+		StartTimeout: 30 * time.Second, Epilog: 5 * time.Second, Log: func(string, ...any) {},
 	}
 }
 

@@ -318,7 +318,7 @@ func TestTroubles(t *testing.T) {
 	if lines := troubles(&l, 0); len(lines) != 0 {
 		t.Errorf("nothing is wrong: %q", lines)
 	}
-	l.Nodes[1].Late = l.Due.Add(time.Hour)
+	l.Nodes[1].MissesDeadline = l.Due.Add(time.Hour)
 	l.Nodes[0].Usage = admin.Usage{Failures: 3, Blocked: 11}
 	lines := troubles(&l, 2)
 	for i, want := range []string{"bb://job-7-x: 2 files are lost", "will be on its store at", "3 attempts", "waited 11 s"} {

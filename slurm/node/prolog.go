@@ -40,7 +40,7 @@ func Prolog(ctx context.Context, c *Config, e *Env, dial Dial) error {
 
 func (c *Config) prolog(ctx context.Context, e *Env, dial Dial) error {
 	wants := e.wants(c.Feature)
-	if c.Hinted && !wants {
+	if c.FeatureRequired && !wants {
 		return c.leaveEnv(e, nil)
 	}
 	j, script, err := askJob(ctx, e.Job)
@@ -54,9 +54,9 @@ func (c *Config) prolog(ctx context.Context, e *Env, dial Dial) error {
 	if hasPlugin(&j) {
 		return c.join(ctx, e, slurm.RunKey(e.Cluster, e.Job, e.Restarts, j.Submitted), dial)
 	}
-	r, problems := directive.Parse(script, directive.Options{Words: c.Words})
+	r, problems := directive.Parse(script, directive.Options{Prefixes: c.Prefixes})
 	if r.Empty() && problems.Err() == nil && wants {
-		r, problems = directive.Parse([]byte("#"+c.Words[0]+" jobbb "+c.Default+"\n"), directive.Options{Words: c.Words})
+		r, problems = directive.Parse([]byte("#"+c.Prefixes[0]+" jobbb "+c.Default+"\n"), directive.Options{Prefixes: c.Prefixes})
 		if err := problems.Err(); err != nil {
 			return bb.Wrap("prolog", "--default", err)
 		}
@@ -76,7 +76,7 @@ func (c *Config) prolog(ctx context.Context, e *Env, dial Dial) error {
 // join records that a job has come to the node, with a buffer of burst_buffer/lua, so that its
 // writes here are waited for. The hooks beside slurmctld have done all else.
 func (c *Config) join(ctx context.Context, e *Env, run string, dial Dial) error {
-	d, err := dial(ctx, c.Ready)
+	d, err := dial(ctx, c.StartTimeout)
 	if err != nil {
 		return bb.Wrap("prolog", e.Job, err)
 	}
@@ -116,7 +116,7 @@ func (c *Config) open(ctx context.Context, e *Env, j *slurmctl.Job, r *directive
 	if err := c.noteRun(e, l.Key); err != nil {
 		return err
 	}
-	d, err := dial(ctx, c.Ready)
+	d, err := dial(ctx, c.StartTimeout)
 	if err != nil {
 		return bb.Wrap("prolog", e.Job, err)
 	}

@@ -457,7 +457,7 @@ while :; do sleep 0.2; done
 	}
 	s.Until("it is warned", func() bool { return warned() > 0 })
 	l := s.runs(t, job)[0]
-	if limit := l.Due.Sub(l.Created); l.Warned.IsZero() || !l.Late().After(l.Due) || limit < 90*time.Second || limit > 120*time.Second {
+	if limit := l.Due.Sub(l.Created); l.Warned.IsZero() || !l.MissesDeadline().After(l.Due) || limit < 90*time.Second || limit > 120*time.Second {
 		t.Errorf("what is known of it: %+v", l)
 	}
 	select {
@@ -472,7 +472,7 @@ while :; do sleep 0.2; done
 	s.Run("root", "scontrol", "update", "JobId="+job, "TimeLimit=60")
 	s.Until("it is late no more", func() bool {
 		l := s.runs(t, job)[0]
-		return l.Due.Sub(l.Created) > 50*time.Minute && l.Late().IsZero()
+		return l.Due.Sub(l.Created) > 50*time.Minute && l.MissesDeadline().IsZero()
 	})
 	if n := warned(); n != 1 {
 		t.Errorf("it was warned %d times", n)

@@ -83,7 +83,7 @@ func troubles(l *admin.Lifetime, lost int) (lines []string) {
 	if lost > 0 {
 		say("bb://%s: %s lost with a node: bbctl lost %s", l.Buffer, bb.Count(lost, "file is", "files are"), l.Buffer)
 	}
-	if by := l.Late(); !by.IsZero() {
+	if by := l.MissesDeadline(); !by.IsZero() {
 		say("the data of bb://%s will be on its store at %s, and is due at %s", l.Buffer, by.Local().Format(time.DateTime), l.Due.Local().Format(time.DateTime))
 	}
 	f := l.Total()

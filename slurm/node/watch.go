@@ -120,7 +120,7 @@ func (w *watcher) tell(ctx context.Context, d *client.Client, l *admin.Lifetime,
 	due := due(j, l.Warn, time.Now())
 	moved := due.IsZero() != l.Due.IsZero() || due.Sub(l.Due).Abs() > slack
 	warning, wants := directive.ParseWarning(l.Warn)
-	warn := wants && l.Warned.IsZero() && l.Late().After(due) && !due.IsZero()
+	warn := wants && l.Warned.IsZero() && l.MissesDeadline().After(due) && !due.IsZero()
 	if !moved && !warn {
 		return nil
 	}
@@ -136,7 +136,7 @@ func (w *watcher) tell(ctx context.Context, d *client.Client, l *admin.Lifetime,
 	if err != nil || !warn {
 		return err
 	}
-	w.c.Log("job %s is warned (%s): its data will be saved by %s, after the end of its time", j.Ref(), l.Warn, l.Late().Format(time.DateTime))
+	w.c.Log("job %s is warned (%s): its data will be saved by %s, after the end of its time", j.Ref(), l.Warn, l.MissesDeadline().Format(time.DateTime))
 	return warnJob(ctx, j.Ref(), warning)
 }
 

@@ -71,7 +71,7 @@ type Pool struct {
 // lease is a segment that this client may fill.
 type lease struct {
 	Memory
-	space   *Pool
+	pool    *Pool
 	session *session.Session
 	id      uint64
 	region  *region.Region // nil: it is remote
@@ -84,7 +84,7 @@ type lease struct {
 	base int64  // in the segment
 	own  []byte // all of the memory
 
-	// Guarded by the space.
+	// Guarded by the pool.
 	users segment.Users // files; closed: the lease is not in the pool any more
 }
 
@@ -107,13 +107,13 @@ type grant struct {
 	failed error // why the answer is of no use
 }
 
-// holder is a writer in its space.
+// holder is a writer in its pool.
 type holder interface {
 	HoldsIn(*Memory) bool // something already, for which the base of a record is reserved
 	HasPending() bool     // anything that is not committed
 }
 
-// poolKey identifies a space: the buffer and the tier of its files' bytes.
+// poolKey identifies a pool: the buffer and the tier of its files' bytes.
 type poolKey struct {
 	buffer string
 	tier   bb.Tier
@@ -127,149 +127,149 @@ type Pools struct {
 	mu struct {
 		sync.Mutex
 		closed bool
-		spaces map[poolKey]*Pool
+		pools  map[poolKey]*Pool
 	}
 }
 
 func NewPools(a *region.Map, g *remote.Staging) *Pools {
-	sps := &Pools{regions: a, staged: g}
-	sps.mu.spaces = make(map[poolKey]*Pool)
-	return sps
+	ps := &Pools{regions: a, staged: g}
+	ps.mu.pools = make(map[poolKey]*Pool)
+	return ps
 }
 
 // Pool returns where writers of a buffer get memory from for bytes that belong in a tier.
-func (sps *Pools) Pool(buffer string, tier bb.Tier) (*Pool, error) {
-	sps.mu.Lock()
-	defer sps.mu.Unlock()
-	if sps.mu.closed {
+func (ps *Pools) Pool(buffer string, tier bb.Tier) (*Pool, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.mu.closed {
 		return nil, session.ErrClosed
 	}
 	key := poolKey{buffer, tier}
-	sp := sps.mu.spaces[key]
-	if sp == nil {
-		sp = &Pool{regions: sps.regions, staged: sps.staged, buffer: buffer, tier: tier}
-		sps.mu.spaces[key] = sp
+	p := ps.mu.pools[key]
+	if p == nil {
+		p = &Pool{regions: ps.regions, staged: ps.staged, buffer: buffer, tier: tier}
+		ps.mu.pools[key] = p
 	}
-	return sp, nil
+	return p, nil
 }
 
 // End returns the leases of a buffer, those in use as soon as they are not.
-func (sps *Pools) End(buffer string) {
+func (ps *Pools) End(buffer string) {
 	var of []*Pool
-	sps.mu.Lock()
-	for key, sp := range sps.mu.spaces {
+	ps.mu.Lock()
+	for key, p := range ps.mu.pools {
 		if key.buffer == buffer {
-			of = append(of, sp)
-			delete(sps.mu.spaces, key)
+			of = append(of, p)
+			delete(ps.mu.pools, key)
 		}
 	}
-	sps.mu.Unlock()
-	for _, sp := range of {
-		sp.end()
+	ps.mu.Unlock()
+	for _, p := range of {
+		p.end()
 	}
 }
 
 // Close drops all leases. Their session has ended or is about to.
-func (sps *Pools) Close() {
-	sps.mu.Lock()
-	all := sps.mu.spaces
-	sps.mu.closed, sps.mu.spaces = true, nil
-	sps.mu.Unlock()
-	for _, sp := range all {
-		sp.close()
+func (ps *Pools) Close() {
+	ps.mu.Lock()
+	all := ps.mu.pools
+	ps.mu.closed, ps.mu.pools = true, nil
+	ps.mu.Unlock()
+	for _, p := range all {
+		p.close()
 	}
 }
 
 // Tiered reports whether not all files of the buffer belong in one tier, by present knowledge.
-func (sp *Pool) Tiered() bool { return sp.tiered.Load() }
+func (p *Pool) Tiered() bool { return p.tiered.Load() }
 
-func (sp *Pool) Enter() {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	sp.mu.writers++
-	if sp.mu.idle != nil {
-		sp.mu.idle.Stop()
+func (p *Pool) Enter() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.writers++
+	if p.mu.idle != nil {
+		p.mu.idle.Stop()
 	}
 }
 
 // Leave ends a writer. The last one returns the leases that a burst did not use up.
-func (sp *Pool) Leave() {
-	sp.mu.Lock()
-	sp.mu.writers--
-	last := sp.mu.writers == 0
+func (p *Pool) Leave() {
+	p.mu.Lock()
+	p.mu.writers--
+	last := p.mu.writers == 0
 	if last {
-		sp.mu.burst = 0
-		if sp.mu.idle == nil {
-			sp.mu.idle = time.AfterFunc(IdleFor, func() { sp.returnLarger(0) })
+		p.mu.burst = 0
+		if p.mu.idle == nil {
+			p.mu.idle = time.AfterFunc(IdleFor, func() { p.returnLarger(0) })
 		} else {
-			sp.mu.idle.Reset(IdleFor)
+			p.mu.idle.Reset(IdleFor)
 		}
 	}
-	sp.mu.Unlock()
+	p.mu.Unlock()
 	if last {
-		sp.returnLarger(KeepIdle)
+		p.returnLarger(KeepIdle)
 	}
 }
 
 // Unless there is a writer, returnLarger returns leases of more than so many bytes, since a leased
 // segment can be neither evicted nor spilled, even in a full memory.
-func (sp *Pool) returnLarger(keep int64) {
+func (p *Pool) returnLarger(keep int64) {
 	var idle []*lease
 	var unwanted *grant
-	sp.mu.Lock()
-	if sp.mu.writers == 0 {
-		if g := sp.mu.next; g != nil && g.bytes > keep {
-			unwanted, sp.mu.next = g, nil
+	p.mu.Lock()
+	if p.mu.writers == 0 {
+		if g := p.mu.next; g != nil && g.bytes > keep {
+			unwanted, p.mu.next = g, nil
 		}
-		for _, l := range sp.mu.leases {
+		for _, l := range p.mu.leases {
 			if int64(len(l.Bytes)) > keep {
 				idle = append(idle, l)
 			}
 		}
 	}
-	sp.mu.Unlock()
+	p.mu.Unlock()
 	if unwanted != nil {
-		unwanted.cancel(sp)
+		unwanted.cancel(p)
 	}
 	for _, l := range idle {
-		sp.closeLease(l)
+		p.closeLease(l)
 	}
 	if keep == 0 {
-		sp.staged.Clear()
+		p.staged.Clear()
 	}
 }
 
 // Take returns between least and want bytes of a lease of the session, with room for so
 // many extents' records set aside. If need be, it waits for a lease. If h has nothing in that lease
 // so far, it becomes a user of it.
-func (sp *Pool) Take(ctx context.Context, s *session.Session, h holder, want, least, records int64) (Claim, error) {
+func (p *Pool) Take(ctx context.Context, s *session.Session, h holder, want, least, records int64) (Span, error) {
 	for range maxGrants {
 		if s.Broken() {
-			return Claim{}, &session.BrokenError{Reason: errors.New("it broke before a lease was taken")}
+			return Span{}, &session.BrokenError{Reason: errors.New("it broke before a lease was taken")}
 		}
-		c, next := sp.tryTake(s, h, want, least, records)
+		c, next := p.tryTake(s, h, want, least, records)
 		if next != nil {
-			next.ask(ctx, sp)
+			next.ask(ctx, p)
 		}
 		if c.Mem != nil {
 			return c, nil
 		}
-		if err := sp.wait(ctx, next, h, fitsIn(least, records)); err != nil {
-			return Claim{}, err
+		if err := p.wait(ctx, next, h, fitsIn(least, records)); err != nil {
+			return Span{}, err
 		}
 	}
-	return Claim{}, bb.E(bb.NoSpace, "lease", sp.buffer, "the daemon grants only segments that are too small").
+	return Span{}, bb.E(bb.NoSpace, "lease", p.buffer, "the daemon grants only segments that are too small").
 		WithRemedy("reserve less at once")
 }
 
 // tryTake takes from the leases there are. It also returns the grant to request or to wait for, if
 // any.
-func (sp *Pool) tryTake(s *session.Session, h holder, want, least, records int64) (Claim, *grant) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	sp.drop()
-	var got Claim
-	for _, l := range sp.mu.leases {
+func (p *Pool) tryTake(s *session.Session, h holder, want, least, records int64) (Span, *grant) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drop()
+	var got Span
+	for _, l := range p.mu.leases {
 		if l.session != s {
 			continue // of a session that came after s broke
 		}
@@ -284,13 +284,13 @@ func (sp *Pool) tryTake(s *session.Session, h holder, want, least, records int64
 		if first {
 			l.users.Enter()
 		}
-		got = Claim{Mem: &l.Memory, Span: at, recordSlots: records}
-		return got, sp.used(s, at.Len())
+		got = Span{Mem: &l.Memory, Span: at, recordSlots: records}
+		return got, p.used(s, at.Len())
 	}
-	if sp.mu.next == nil {
-		sp.mu.next = &grant{session: s, bytes: sp.nextSize(s, least), fits: fitsIn(least, records)}
+	if p.mu.next == nil {
+		p.mu.next = &grant{session: s, bytes: p.nextSize(s, least), fits: fitsIn(least, records)}
 	}
-	return got, sp.mu.next
+	return got, p.mu.next
 }
 
 // fitsIn is the room that a segment needs for so many bytes and the records of so many extents.
@@ -299,37 +299,37 @@ func fitsIn(least, records int64) int64 {
 }
 
 // used counts bytes that were handed out, and returns the grant to request when the
-// rest may not last until the grant arrives. The space is locked.
-func (sp *Pool) used(s *session.Session, n int64) (next *grant) {
-	sp.mu.burst += n
-	if sp.mu.next != nil || sp.room() >= sp.nextSize(s, 0)/2 {
+// rest may not last until the grant arrives. The pool is locked.
+func (p *Pool) used(s *session.Session, n int64) (next *grant) {
+	p.mu.burst += n
+	if p.mu.next != nil || p.room() >= p.nextSize(s, 0)/2 {
 		return nil
 	}
-	sp.mu.next = &grant{session: s, bytes: sp.nextSize(s, 0), early: true}
-	return sp.mu.next
+	p.mu.next = &grant{session: s, bytes: p.nextSize(s, 0), early: true}
+	return p.mu.next
 }
 
-// drop removes the leases of sessions that broke, since they are void. The space is locked.
-func (sp *Pool) drop() {
-	if sp.mu.next != nil && sp.mu.next.session.Broken() {
-		sp.mu.next, sp.mu.burst = nil, 0
+// drop removes the leases of sessions that broke, since they are void. The pool is locked.
+func (p *Pool) drop() {
+	if p.mu.next != nil && p.mu.next.session.Broken() {
+		p.mu.next, p.mu.burst = nil, 0
 	}
-	for i := 0; i < len(sp.mu.leases); {
-		l := sp.mu.leases[i]
+	for i := 0; i < len(p.mu.leases); {
+		l := p.mu.leases[i]
 		if !l.session.Broken() {
 			i++
 			continue
 		}
-		sp.mu.burst = 0
-		if sp.remove(l) {
+		p.mu.burst = 0
+		if p.remove(l) {
 			l.release()
 		}
 	}
 }
 
-// room is how much is left in all leases. The space is locked.
-func (sp *Pool) room() (n int64) {
-	for _, l := range sp.mu.leases {
+// room is how much is left in all leases. The pool is locked.
+func (p *Pool) room() (n int64) {
+	for _, l := range p.mu.leases {
 		n += max(0, l.cursor.Free())
 	}
 	return n
@@ -337,12 +337,12 @@ func (sp *Pool) room() (n int64) {
 
 // nextSize is the sum of the burst's leases so far, so that leases grow with
 // use, and at least the size of the largest waiting reservation.
-func (sp *Pool) nextSize(s *session.Session, need int64) int64 {
+func (p *Pool) nextSize(s *session.Session, need int64) int64 {
 	size, limit := int64(minLease), int64(maxLease)
 	if !s.Welcome.MapRegions {
 		limit = MaxRemote
 	}
-	for size < limit && size < sp.mu.burst {
+	for size < limit && size < p.mu.burst {
 		size *= 2
 	}
 	if need > 0 {
@@ -352,28 +352,28 @@ func (sp *Pool) nextSize(s *session.Session, need int64) int64 {
 }
 
 // ask sends the request, once.
-func (g *grant) ask(ctx context.Context, sp *Pool) {
+func (g *grant) ask(ctx context.Context, p *Pool) {
 	g.asked.Do(func() {
 		g.call, g.unsent = g.session.Start(ctx, wire.Type_TYPE_LEASE, &wire.LeaseRequest{
-			Buffer: sp.buffer, Bytes: g.bytes, Fits: g.fits, Tier: uint32(sp.tier), Files: uint32(g.files), Commits: g.commits,
+			Buffer: p.buffer, Bytes: g.bytes, Fits: g.fits, Tier: uint32(p.tier), Files: uint32(g.files), Commits: g.commits,
 		}, nil, &g.reply)
 	})
 }
 
 // wait waits for a grant and makes it one of the leases.
-func (sp *Pool) wait(ctx context.Context, g *grant, h holder, fits int64) error {
+func (p *Pool) wait(ctx context.Context, g *grant, h holder, fits int64) error {
 	err := g.unsent
 	if err == nil {
-		err = sp.await(ctx, g, h, fits)
+		err = p.await(ctx, g, h, fits)
 		if err != nil && !g.call.Finished() {
 			return err // this waiter's context ended. Others may go on waiting
 		}
 	}
 	g.taken.Do(func() {
 		if err == nil {
-			g.lease, g.failed = sp.newLease(g)
+			g.lease, g.failed = p.newLease(g)
 		}
-		sp.install(g)
+		p.install(g)
 	})
 	if err == nil {
 		err = g.failed
@@ -387,7 +387,7 @@ func (sp *Pool) wait(ctx context.Context, g *grant, h holder, fits int64) error 
 // await waits for the answer. After longWait it checks whether it can describe the waiters better
 // than the first request did. If so, it cancels that request and sends another one, with which the
 // other waiters continue.
-func (sp *Pool) await(ctx context.Context, g *grant, h holder, fits int64) error {
+func (p *Pool) await(ctx context.Context, g *grant, h holder, fits int64) error {
 	if g.call.Finished() {
 		return g.session.Await(ctx, g.call)
 	}
@@ -395,8 +395,8 @@ func (sp *Pool) await(ctx context.Context, g *grant, h holder, fits int64) error
 	if h.HasPending() {
 		laden = 1
 	}
-	sp.block(1, laden)
-	defer sp.block(-1, -laden)
+	p.block(1, laden)
+	defer p.block(-1, -laden)
 	for {
 		short, cancel := context.WithTimeout(ctx, longWait)
 		err := g.session.Await(short, g.call)
@@ -404,59 +404,59 @@ func (sp *Pool) await(ctx context.Context, g *grant, h holder, fits int64) error
 		if err == nil || g.call.Finished() || ctx.Err() != nil || session.IsBroken(err) {
 			return err
 		}
-		sp.CloseFull() // the part of an abandoned file is never filled again
-		if next := sp.askAgain(g, fits); next != nil {
-			next.ask(ctx, sp)
+		p.CloseFull() // the part of an abandoned file is never filled again
+		if next := p.askAgain(g, fits); next != nil {
+			next.ask(ctx, p)
 			g.session.Post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: g.call.ID}, nil)
 		}
 	}
 }
 
-func (sp *Pool) block(files, laden int) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	sp.mu.blocked += files
-	sp.mu.laden += laden
+func (p *Pool) block(files, laden int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.blocked += files
+	p.mu.laden += laden
 }
 
 // askAgain replaces a grant whose request describes its waiters less well. The new request adds
 // that no file can continue, or that one of them has something to commit. Nil: there is nothing to
 // add.
-func (sp *Pool) askAgain(g *grant, fits int64) *grant {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	all := sp.mu.blocked == sp.mu.writers && g.files != sp.mu.blocked
-	if sp.mu.next != g || !all && (g.commits || sp.mu.laden == 0) {
+func (p *Pool) askAgain(g *grant, fits int64) *grant {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.mu.blocked == p.mu.writers && g.files != p.mu.blocked
+	if p.mu.next != g || !all && (g.commits || p.mu.laden == 0) {
 		return nil
 	}
-	sp.mu.next = &grant{
-		session: g.session, bytes: max(g.bytes, fits), fits: max(g.fits, fits), files: sp.mu.blocked, commits: sp.mu.laden > 0,
+	p.mu.next = &grant{
+		session: g.session, bytes: max(g.bytes, fits), fits: max(g.fits, fits), files: p.mu.blocked, commits: p.mu.laden > 0,
 	}
-	return sp.mu.next
+	return p.mu.next
 }
 
 // install replaces the grant by its lease, and returns a lease that is nearly full.
-func (sp *Pool) install(g *grant) {
-	sp.mu.Lock()
-	wanted := sp.mu.next == g
+func (p *Pool) install(g *grant) {
+	p.mu.Lock()
+	wanted := p.mu.next == g
 	if wanted {
-		sp.mu.next = nil
+		p.mu.next = nil
 	}
 	var full []*lease
 	if wanted && g.lease != nil {
-		for _, l := range sp.mu.leases {
+		for _, l := range p.mu.leases {
 			if l.cursor.Free() < WorthKeeping {
 				full = append(full, l)
 			}
 		}
-		sp.mu.leases = append(sp.mu.leases, g.lease)
-		if len(sp.mu.leases)-len(full) > maxOpenLeases {
-			full = append(full, sp.mu.leases[0])
+		p.mu.leases = append(p.mu.leases, g.lease)
+		if len(p.mu.leases)-len(full) > maxOpenLeases {
+			full = append(full, p.mu.leases[0])
 		}
 	}
-	sp.mu.Unlock()
+	p.mu.Unlock()
 	for _, l := range full {
-		sp.closeLease(l)
+		p.closeLease(l)
 	}
 	if !wanted && g.lease != nil {
 		g.lease.giveBack()
@@ -464,7 +464,7 @@ func (sp *Pool) install(g *grant) {
 }
 
 // cancel cancels a grant. A lease that arrives is returned.
-func (g *grant) cancel(sp *Pool) {
+func (g *grant) cancel(p *Pool) {
 	g.asked.Do(func() { g.unsent = bb.Cancelled })
 	if g.call == nil {
 		return
@@ -477,24 +477,24 @@ func (g *grant) cancel(sp *Pool) {
 }
 
 // newLease maps a granted segment.
-func (sp *Pool) newLease(g *grant) (*lease, error) {
+func (p *Pool) newLease(g *grant) (*lease, error) {
 	m := &g.reply
 	if m.Region == nil || m.Offset < 0 || m.Length <= 0 || m.Offset > m.Region.Length-m.Length ||
 		m.DataStart < 0 || m.DataStart > m.RecordFloor || m.RecordFloor > m.Length {
-		return nil, bb.E(bb.Internal, "lease", sp.buffer, "the daemon granted a segment that is not within its region")
+		return nil, bb.E(bb.Internal, "lease", p.buffer, "the daemon granted a segment that is not within its region")
 	}
-	sp.tiered.Store(m.Tiered)
+	p.tiered.Store(m.Tiered)
 	if !g.session.Welcome.MapRegions {
-		return sp.newRemoteLease(g)
+		return p.newRemoteLease(g)
 	}
-	r, err := sp.regions.Acquire(m.Region)
+	r, err := p.regions.Acquire(m.Region)
 	if err != nil {
 		g.session.Post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: m.Id}, nil)
 		return nil, err
 	}
-	l := &lease{space: sp, session: g.session, id: m.Id, region: r, at: m.Offset}
+	l := &lease{pool: p, session: g.session, id: m.Id, region: r, at: m.Offset}
 	mem := r.Mem[m.Offset : m.Offset+m.Length : m.Offset+m.Length]
-	l.Memory = Memory{Bytes: mem, lease: l, mu: &sp.mu.Mutex, cursor: segment.NewCursor(m.DataStart, m.RecordFloor)}
+	l.Memory = Memory{Bytes: mem, lease: l, mu: &p.mu.Mutex, cursor: segment.NewCursor(m.DataStart, m.RecordFloor)}
 	if err := l.lock(); err != nil {
 		return nil, err
 	}
@@ -519,18 +519,18 @@ func (l *lease) lock() error {
 
 // newRemoteLease makes a lease of a granted segment that cannot be mapped. It has memory of
 // its own for the part that may be filled.
-func (sp *Pool) newRemoteLease(g *grant) (*lease, error) {
+func (p *Pool) newRemoteLease(g *grant) (*lease, error) {
 	m := &g.reply
 	key, err := rdma.DecodeRemoteKey(m.Region.Key)
 	if err != nil {
 		g.session.Post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: m.Id}, nil)
-		return nil, &bb.Error{Kind: bb.Internal, Op: "lease", Path: sp.buffer, Err: fmt.Errorf("the daemon granted a segment that cannot be reached: %w", err)}
+		return nil, &bb.Error{Kind: bb.Internal, Op: "lease", Path: p.buffer, Err: fmt.Errorf("the daemon granted a segment that cannot be reached: %w", err)}
 	}
 	base := min(segment.AlignUp(m.DataStart), m.RecordFloor)
 	n := m.RecordFloor - base
-	own := sp.staged.Get(n)
-	l := &lease{space: sp, session: g.session, id: m.Id, key: key, base: base, at: m.Offset + base, own: own}
-	l.Memory = Memory{Bytes: own[:n:n], lease: l, mu: &sp.mu.Mutex, cursor: segment.NewCursor(0, n)}
+	own := p.staged.Get(n)
+	l := &lease{pool: p, session: g.session, id: m.Id, key: key, base: base, at: m.Offset + base, own: own}
+	l.Memory = Memory{Bytes: own[:n:n], lease: l, mu: &p.mu.Mutex, cursor: segment.NewCursor(0, n)}
 	return l, nil
 }
 
@@ -544,25 +544,25 @@ func (l *lease) release() {
 		l.region.Release()
 	case !l.session.Broken():
 		// All that was posted from it has completed, or it would have users.
-		l.space.staged.Put(l.own)
+		l.pool.staged.Put(l.own)
 	}
 }
 
 // closeLease takes a lease out of use. It is returned to the daemon when its last user is done.
-func (sp *Pool) closeLease(l *lease) {
-	sp.mu.Lock()
-	done := sp.remove(l)
-	sp.mu.Unlock()
+func (p *Pool) closeLease(l *lease) {
+	p.mu.Lock()
+	done := p.remove(l)
+	p.mu.Unlock()
 	if done {
 		l.giveBack()
 	}
 }
 
-// remove takes a lease out of the list and reports whether it is without users. The space is locked.
-func (sp *Pool) remove(l *lease) (done bool) {
-	for i, other := range sp.mu.leases {
+// remove takes a lease out of the list and reports whether it is without users. The pool is locked.
+func (p *Pool) remove(l *lease) (done bool) {
+	for i, other := range p.mu.leases {
 		if other == l {
-			sp.mu.leases = append(sp.mu.leases[:i:i], sp.mu.leases[i+1:]...)
+			p.mu.leases = append(p.mu.leases[:i:i], p.mu.leases[i+1:]...)
 			return l.users.Close()
 		}
 	}
@@ -570,25 +570,25 @@ func (sp *Pool) remove(l *lease) (done bool) {
 }
 
 // CloseFull takes leases without room out of use. Once they are returned, they can be spilled.
-func (sp *Pool) CloseFull() {
+func (p *Pool) CloseFull() {
 	var full []*lease
-	sp.mu.Lock()
-	for _, l := range sp.mu.leases {
+	p.mu.Lock()
+	for _, l := range p.mu.leases {
 		if l.cursor.Free() < WorthKeeping {
 			full = append(full, l)
 		}
 	}
-	sp.mu.Unlock()
+	p.mu.Unlock()
 	for _, l := range full {
-		sp.closeLease(l)
+		p.closeLease(l)
 	}
 }
 
 // leave ends a file's use of a lease. The file's bytes there are committed, or void.
 func (l *lease) leave() {
-	l.space.mu.Lock()
+	l.pool.mu.Lock()
 	done := l.users.Leave()
-	l.space.mu.Unlock()
+	l.pool.mu.Unlock()
 	if done {
 		l.giveBack()
 	}
@@ -603,26 +603,26 @@ func (l *lease) giveBack() {
 }
 
 // end returns all leases, those in use as soon as they are not.
-func (sp *Pool) end() {
-	sp.returnLarger(0)
-	sp.mu.Lock()
-	leases := slices.Clone(sp.mu.leases)
-	sp.mu.Unlock()
+func (p *Pool) end() {
+	p.returnLarger(0)
+	p.mu.Lock()
+	leases := slices.Clone(p.mu.leases)
+	p.mu.Unlock()
 	for _, l := range leases {
-		sp.closeLease(l)
+		p.closeLease(l)
 	}
 }
 
 // close drops all leases. Their session has ended or is about to.
-func (sp *Pool) close() {
-	sp.mu.Lock()
-	leases := append([]*lease(nil), sp.mu.leases...)
-	sp.mu.next = nil
-	if sp.mu.idle != nil {
-		sp.mu.idle.Stop()
+func (p *Pool) close() {
+	p.mu.Lock()
+	leases := append([]*lease(nil), p.mu.leases...)
+	p.mu.next = nil
+	if p.mu.idle != nil {
+		p.mu.idle.Stop()
 	}
-	sp.mu.Unlock()
+	p.mu.Unlock()
 	for _, l := range leases {
-		sp.closeLease(l)
+		p.closeLease(l)
 	}
 }

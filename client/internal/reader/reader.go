@@ -46,8 +46,8 @@ type Reader struct {
 	requests []*request
 	short    bool // the last answer was shorter than requested
 
-	held      []*place // extents that are kept of memory that is remote, oldest first
-	heldBytes int64
+	cached      []*place // extents that are kept of memory that is remote, oldest first
+	cachedBytes int64
 
 	ahead  *semaphore.Weighted // of one: the user of coming
 	coming readahead
@@ -431,7 +431,7 @@ func (r *Reader) Close() {
 	r.mu.Lock()
 	closed := r.closed
 	r.closed = true
-	r.releaseOldest(len(r.held))
+	r.releaseOldest(len(r.cached))
 	release := r.forgetAll()
 	end := r.used == 0
 	r.mu.Unlock()

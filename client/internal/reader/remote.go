@@ -25,12 +25,12 @@ type place struct {
 
 	// All of it, verified, while the reader keeps it. A read of a part of an extent has to fetch
 	// all of it to verify it, and the next part may be read soon.
-	held atomic.Pointer[[]byte]
+	cached atomic.Pointer[[]byte]
 }
 
-// MaxKept is how many bytes of extents a reader keeps of which parts were read. One that
+// MaxCached is how many bytes of extents a reader caches, of which parts were read. One that
 // is larger is kept until the next one comes.
-const MaxKept = 4 << 20
+const MaxCached = 4 << 20
 
 // setRemote fills a window from an answer about memory that cannot be mapped.
 func (w *window) setRemote(m *wire.Extents) error {
@@ -197,8 +197,8 @@ func (r *Reader) fetchPart(ctx context.Context, g *fetch, p *part, dst []byte, o
 		clear(dst)
 		return nil
 	}
-	if held := p.remote.held.Load(); held != nil {
-		copy(dst, (*held)[p.remote.cut+off-p.off:])
+	if cached := p.remote.cached.Load(); cached != nil {
+		copy(dst, (*cached)[p.remote.cut+off-p.off:])
 		return nil
 	}
 	if int64(len(dst)) == p.remote.length {
@@ -211,36 +211,36 @@ func (r *Reader) fetchPart(ctx context.Context, g *fetch, p *part, dst []byte, o
 	if err := g.finish(ctx); err != nil {
 		return err
 	}
-	r.hold(p, whole)
+	r.cache(p, whole)
 	copy(dst, whole[p.remote.cut+off-p.off:])
 	return nil
 }
 
-// hold keeps an extent, and frees the oldest ones if there are too many.
-func (r *Reader) hold(p *part, whole []byte) {
-	p.remote.held.Store(&whole)
+// cache keeps an extent, and frees the oldest ones if there are too many.
+func (r *Reader) cache(p *part, whole []byte) {
+	p.remote.cached.Store(&whole)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held = append(r.held, p.remote)
-	for r.heldBytes += p.remote.length; r.heldBytes > MaxKept && len(r.held) > 1; {
+	r.cached = append(r.cached, p.remote)
+	for r.cachedBytes += p.remote.length; r.cachedBytes > MaxCached && len(r.cached) > 1; {
 		r.releaseOldest(1)
 	}
 }
 
-// Kept is how many bytes of extents of which parts were read the reader keeps.
-func (r *Reader) Kept() int64 {
+// Cached is the number of bytes of the cached extents.
+func (r *Reader) Cached() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.heldBytes
+	return r.cachedBytes
 }
 
 // releaseOldest releases the n oldest pinned extents. The reader is locked.
 func (r *Reader) releaseOldest(n int) {
-	for _, p := range r.held[:n] {
-		p.held.Store(nil)
-		r.heldBytes -= p.length
+	for _, p := range r.cached[:n] {
+		p.cached.Store(nil)
+		r.cachedBytes -= p.length
 	}
-	r.held = append(r.held[:0], r.held[n:]...)
+	r.cached = append(r.cached[:0], r.cached[n:]...)
 }
 
 // elsewhere reports whether the error of a window of remote memory means that the bytes have to be

@@ -15,9 +15,9 @@ type access interface {
 	// take returns between least and want bytes for w to fill, with room for the records
 	// of so many extents set aside. It may wait for room until ctx ends. ErrFull means
 	// that there is none before the next commit.
-	take(ctx context.Context, w *Writer, want, least, records int64) (lease.Claim, error)
+	take(ctx context.Context, w *Writer, want, least, records int64) (lease.Span, error)
 	// committed: nothing of the returned memory waits for a commit any more,
-	// but for w's claim and reservation.
+	// but for w's span and reservation.
 	committed(w *Writer)
 }
 
@@ -27,12 +27,12 @@ var errFull = bb.E(bb.Busy, "write", "", "the bytes that wait for a commit have 
 // once these have been transferred.
 type leased struct{}
 
-func (leased) take(ctx context.Context, w *Writer, want, least, records int64) (lease.Claim, error) {
+func (leased) take(ctx context.Context, w *Writer, want, least, records int64) (lease.Span, error) {
 	if err := w.session.DialRemote(ctx); err != nil {
-		return lease.Claim{}, err
+		return lease.Span{}, err
 	}
 	if err := w.placed(ctx); err != nil {
-		return lease.Claim{}, err
+		return lease.Span{}, err
 	}
 	c, err := w.sp.Take(ctx, w.session, w, want, least, records)
 	if err != nil || w.tierKnown || !w.sp.Tiered() {
@@ -42,7 +42,7 @@ func (leased) take(ctx context.Context, w *Writer, want, least, records int64) (
 	w.took(c.Mem)
 	w.drop(&c)
 	if err := w.placed(ctx); err != nil {
-		return lease.Claim{}, err
+		return lease.Span{}, err
 	}
 	return w.sp.Take(ctx, w.session, w, want, least, records)
 }
@@ -83,19 +83,19 @@ const smallChunk = 64 << 10
 
 var chunkPool = sync.Pool{New: func() any { return lease.NewChunk(smallChunk) }}
 
-func (a *inlined) take(_ context.Context, _ *Writer, want, least, _ int64) (lease.Claim, error) {
+func (a *inlined) take(_ context.Context, _ *Writer, want, least, _ int64) (lease.Span, error) {
 	if n := len(a.chunks); n > 0 {
-		if c, ok := a.chunks[n-1].Claim(want, least); ok {
+		if c, ok := a.chunks[n-1].Allocate(want, least); ok {
 			return c, nil
 		}
 	}
 	if a.limit-a.total < least {
-		return lease.Claim{}, errFull
+		return lease.Span{}, errFull
 	}
 	m := a.grow(want)
-	c, ok := m.Claim(want, least)
+	c, ok := m.Allocate(want, least)
 	if !ok {
-		return lease.Claim{}, errFull
+		return lease.Span{}, errFull
 	}
 	return c, nil
 }
@@ -117,7 +117,7 @@ func (a *inlined) grow(want int64) *lease.Memory {
 
 // committed frees the chunks, unless something is being filled in them still.
 func (a *inlined) committed(w *Writer) {
-	for _, c := range []*lease.Claim{&w.claim, &w.reserved} {
+	for _, c := range []*lease.Span{&w.span, &w.reserved} {
 		if c.Mem != nil && !c.Mem.Leased() {
 			return
 		}

@@ -13,7 +13,7 @@ func TestComesTooEarly(t *testing.T) {
 	var log backlog
 	add := func(mem *lease.Memory, off, n int64) {
 		log.took(mem)
-		at := lease.Claim{Mem: mem, Span: segment.Span{Off: log.at(mem), End: 1 << 20}}
+		at := lease.Span{Mem: mem, Span: segment.Span{Off: log.at(mem), End: 1 << 20}}
 		log.add(&at, off, n)
 	}
 	add(a, 0, 1000)

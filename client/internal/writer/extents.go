@@ -30,7 +30,7 @@ func (e *extent) continues(mem *lease.Memory, seg, off int64) bool {
 type hold struct {
 	mem     *lease.Memory
 	extents int64 // that wait for a commit
-	pieces  int   // its claim and its reservation, as far as they are in it
+	pieces  int   // its span and its reservation, as far as they are in it
 	tight   bool  // there is no room for another record; nothing may be committed from it
 }
 
@@ -40,8 +40,8 @@ type hold struct {
 type backlog struct {
 	pending  []extent // in the order written, so that later ones win if they overlap
 	holds    []hold
-	claim    lease.Claim   // being filled
-	reserved lease.Claim   // handed out by Reserve
+	span     lease.Span    // being filled
+	reserved lease.Span    // handed out by Reserve
 	newest   *lease.Memory // the newest of those that hold pending bytes
 	asides   []*aside
 }
@@ -76,7 +76,7 @@ func (b *backlog) comesTooEarly(mem *lease.Memory, off, n int64) bool {
 }
 
 // HoldsIn reports whether there is something in a memory already, for which the base of
-// a record is reserved. Its space may be locked.
+// a record is reserved. Its pool may be locked.
 func (b *backlog) HoldsIn(mem *lease.Memory) bool { return b.hold(mem) != nil }
 
 // HasPending reports whether anything is not committed.
@@ -91,7 +91,7 @@ func (b *backlog) hold(mem *lease.Memory) *hold {
 	return nil
 }
 
-// took records that a claim was made.
+// took records that a span was made.
 func (b *backlog) took(mem *lease.Memory) {
 	if h := b.hold(mem); h != nil {
 		h.pieces++
@@ -100,8 +100,8 @@ func (b *backlog) took(mem *lease.Memory) {
 	b.holds = append(b.holds, hold{mem: mem, pieces: 1})
 }
 
-// drop returns the rest of a claim.
-func (b *backlog) drop(c *lease.Claim) {
+// drop returns the rest of a span.
+func (b *backlog) drop(c *lease.Span) {
 	mem := c.Mem
 	if mem == nil {
 		return
@@ -122,10 +122,10 @@ func (b *backlog) releaseEmpty(mem *lease.Memory) {
 	mem.Leave()
 }
 
-// add makes the first n bytes of a claim, which was paid for, the file's bytes from off
+// add makes the first n bytes of a span, which was paid for, the file's bytes from off
 // on, and returns their extent, whose checksum does not cover them yet.
 // They must not cross a multiple of segment.ExtentSize in the file.
-func (b *backlog) add(c *lease.Claim, off, n int64) *extent {
+func (b *backlog) add(c *lease.Span, off, n int64) *extent {
 	if last := len(b.pending) - 1; last < 0 || !b.pending[last].continues(c.Mem, c.Off, off) {
 		b.pending = append(b.pending, extent{mem: c.Mem, seg: c.Off, off: off})
 		if h := b.hold(c.Mem); h.extents == 0 {
@@ -141,7 +141,7 @@ func (b *backlog) add(c *lease.Claim, off, n int64) *extent {
 }
 
 // isNext reports whether bytes at off of the file would make the last extent longer.
-func (b *backlog) isNext(c *lease.Claim, off int64) bool {
+func (b *backlog) isNext(c *lease.Span, off int64) bool {
 	n := len(b.pending)
 	return n > 0 && b.pending[n-1].continues(c.Mem, c.Off, off)
 }
@@ -156,8 +156,8 @@ func (b *backlog) committed() {
 		h.extents = 0
 		h.tight = h.mem.Tight()
 	}
-	if h := b.hold(b.claim.Mem); h != nil && (h.tight || !h.mem.Leased()) {
-		b.drop(&b.claim)
+	if h := b.hold(b.span.Mem); h != nil && (h.tight || !h.mem.Leased()) {
+		b.drop(&b.span)
 	}
 	for i := len(b.holds) - 1; i >= 0; i-- {
 		h := &b.holds[i]
@@ -181,7 +181,7 @@ func (b *backlog) mayBeWritten() (again bool) {
 // putAside takes everything pending away, to be written again elsewhere. The holds
 // that it needs meanwhile end with release.
 func (b *backlog) putAside() (a *aside, release func()) {
-	b.drop(&b.claim)
+	b.drop(&b.span)
 	a = &aside{extents: b.pending, copies: make([][]byte, len(b.pending)), from: backlog{holds: b.holds}}
 	b.asides = append(b.asides, a)
 	b.pending, b.newest = nil, nil
@@ -258,7 +258,7 @@ func (b *backlog) uncommitted() iter.Seq[*extent] {
 
 // forget drops everything. Pending memory stays unused. A commit of it may be in progress.
 func (b *backlog) forget() {
-	b.drop(&b.claim)
+	b.drop(&b.span)
 	b.drop(&b.reserved)
 	for len(b.holds) > 0 {
 		b.unhold(b.holds[0].mem)

@@ -19,8 +19,8 @@ func (w *Writer) Reserve(ctx context.Context, n int64) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	if m := w.claim.Mem; m != nil && m.Leased() && !w.session.Alive() {
-		if err := w.live(ctx, func(*session.Session) error { return nil }); err != nil {
+	if m := w.span.Mem; m != nil && m.Leased() && !w.session.Alive() {
+		if err := w.withSession(ctx, func(*session.Session) error { return nil }); err != nil {
 			return nil, err
 		}
 	}
@@ -31,12 +31,12 @@ func (w *Writer) Reserve(ctx context.Context, n int64) ([]byte, error) {
 	}
 	// A reservation may end at any place of the file, so it may need one extent more than fit
 	// evenly.
-	credits := (n+segment.ExtentSize-1)/segment.ExtentSize + 1
-	if w.claim.Len() < n {
-		w.claim.Lengthen(ctx, n-w.claim.Len())
+	recordSlots := (n+segment.ExtentSize-1)/segment.ExtentSize + 1
+	if w.span.Len() < n {
+		w.span.Lengthen(ctx, n-w.span.Len())
 	}
-	if w.claim.Len() < n || !w.claim.Pay(credits) {
-		w.drop(&w.claim)
+	if w.span.Len() < n || !w.span.Pay(recordSlots) {
+		w.drop(&w.span)
 		c, err := w.take(ctx, n, n)
 		if isFull(err) {
 			return nil, bb.E(bb.Invalid, "reserve", w.Address(w.path), "one message does not carry so many bytes")
@@ -44,17 +44,17 @@ func (w *Writer) Reserve(ctx context.Context, n int64) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.drop(&w.claim)
-		w.claim = c
+		w.drop(&w.span)
+		w.span = c
 	}
-	w.reserved = w.claim.Split(n, credits)
-	w.took(w.claim.Mem)
+	w.reserved = w.span.Split(n, recordSlots)
+	w.took(w.span.Mem)
 	return w.reserved.Bytes(), nil
 }
 
-// unreserve returns the reservation, to the claim if that follows it.
+// unreserve returns the reservation, to the span if that follows it.
 func (w *Writer) unreserve() {
-	w.claim.Join(&w.reserved)
+	w.span.Join(&w.reserved)
 	w.drop(&w.reserved)
 }
 

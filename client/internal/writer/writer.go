@@ -23,7 +23,7 @@ import (
 	"forebay/internal/wire/mux"
 )
 
-// Bounds of the uncommitted bytes of one file, and of the excess of a claim over its request.
+// Bounds of the uncommitted bytes of one file, and of the excess of a span over its request.
 const (
 	MaxPending = 8000    // extents; a commit of them fits into a message
 	maxSlack   = 1 << 20 // bytes
@@ -174,7 +174,7 @@ func (w *Writer) inline() {
 // Settled waits for the answer to Open, if that has not been done, again on another
 // session if need be.
 func (w *Writer) Settled(ctx context.Context) error {
-	return w.live(ctx, func(*session.Session) error { return w.awaitOpen(ctx) })
+	return w.withSession(ctx, func(*session.Session) error { return w.awaitOpen(ctx) })
 }
 
 func (w *Writer) awaitOpen(ctx context.Context) error {
@@ -210,8 +210,8 @@ func (w *Writer) awaitOpen(ctx context.Context) error {
 	return nil
 }
 
-// live runs op while the file is open in a live session, resuming it if need be.
-func (w *Writer) live(ctx context.Context, op func(*session.Session) error) error {
+// withSession runs op while the file is open in a live session, resuming it if need be.
+func (w *Writer) withSession(ctx context.Context, op func(*session.Session) error) error {
 	return w.Conn.Retry(ctx, func(s *session.Session) error {
 		if w.err != nil {
 			return w.err
@@ -277,13 +277,13 @@ func (w *Writer) ReadFrom(ctx context.Context, r io.Reader, off, step int64) (in
 	if err := w.ready(ctx, step, off); err != nil {
 		return 0, err
 	}
-	room := w.claim.Bytes()[:w.fits(step, off)]
+	room := w.span.Bytes()[:w.fits(step, off)]
 	n, err := r.Read(room)
 	if n < 0 || n > len(room) {
 		return 0, bb.E(bb.Invalid, "write", w.Address(w.path), fmt.Sprintf("the reader returned a count of %d for %d bytes", n, len(room)))
 	}
 	if n > 0 {
-		e := w.add(&w.claim, off, int64(n))
+		e := w.add(&w.span, off, int64(n))
 		e.sum = checksum.Update(e.sum, room[:n])
 		w.grew(off, int64(n))
 		if perr := w.store(ctx, e, false); perr != nil {
@@ -302,11 +302,11 @@ func (w *Writer) next(ctx context.Context, n, off int64) (*extent, []byte, error
 	return e, dst, nil
 }
 
-// part is next when the claim is ready.
+// part is next when the span is ready.
 func (w *Writer) part(n, off int64) (*extent, []byte) {
 	k := w.fits(n, off)
-	dst := w.claim.Bytes()[:k]
-	e := w.add(&w.claim, off, k)
+	dst := w.span.Bytes()[:k]
+	e := w.add(&w.span, off, k)
 	w.grew(off, k)
 	return e, dst
 }
@@ -333,9 +333,9 @@ func (w *Writer) check(off, n int64) error {
 	return nil
 }
 
-// fits is how many of n bytes at off the claim and one extent take.
+// fits is how many of n bytes at off the span and one extent take.
 func (w *Writer) fits(n, off int64) int64 {
-	return min(n, w.claim.Len(), segment.ExtentSize-off%segment.ExtentSize)
+	return min(n, w.span.Len(), segment.ExtentSize-off%segment.ExtentSize)
 }
 
 func (w *Writer) grew(off, n int64) {
@@ -344,56 +344,56 @@ func (w *Writer) grew(off, n int64) {
 	w.staged += n
 }
 
-// ready makes sure that the claim has room for some of n bytes at off.
+// ready makes sure that the span has room for some of n bytes at off.
 func (w *Writer) ready(ctx context.Context, n, off int64) error {
-	err := w.claimRoom(ctx, n, off)
-	if err == nil && w.comesTooEarly(w.claim.Mem, off, n) {
+	err := w.ensureSpan(ctx, n, off)
+	if err == nil && w.comesTooEarly(w.span.Mem, off, n) {
 		if err = w.commit(ctx, false); err == nil {
-			err = w.claimRoom(ctx, n, off)
+			err = w.ensureSpan(ctx, n, off)
 		}
 	}
 	return err
 }
 
-func (w *Writer) claimRoom(ctx context.Context, n, off int64) error {
-	if m := w.claim.Mem; m != nil && m.Leased() && !w.session.Alive() {
-		if err := w.live(ctx, func(*session.Session) error { return nil }); err != nil {
+func (w *Writer) ensureSpan(ctx context.Context, n, off int64) error {
+	if m := w.span.Mem; m != nil && m.Leased() && !w.session.Alive() {
+		if err := w.withSession(ctx, func(*session.Session) error { return nil }); err != nil {
 			return err
 		}
 	}
-	if len(w.pending) >= MaxPending && !w.isNext(&w.claim, off) || w.isLaden() {
+	if len(w.pending) >= MaxPending && !w.isNext(&w.span, off) || w.isLaden() {
 		if err := w.commit(ctx, false); err != nil {
 			return err
 		}
 	}
 	want := n + w.slack(n)
-	if w.claim.Len() == 0 {
-		w.claim.Lengthen(ctx, want)
+	if w.span.Len() == 0 {
+		w.span.Lengthen(ctx, want)
 	}
-	if w.claim.Len() == 0 || !w.isNext(&w.claim, off) && !w.claim.Pay(1) {
-		w.drop(&w.claim)
+	if w.span.Len() == 0 || !w.isNext(&w.span, off) && !w.span.Pay(1) {
+		w.drop(&w.span)
 		c, err := w.take(ctx, want, min(n, lease.WorthKeeping))
 		if err != nil {
 			return err
 		}
-		w.drop(&w.claim) // of bytes that were written again meanwhile
-		w.claim = c
+		w.drop(&w.span) // of bytes that were written again meanwhile
+		w.span = c
 	}
 	return nil
 }
 
-// slack is how much more than n bytes is worth claiming. A stream of small writes gets runs of its
+// slack is how much more than n bytes is worth taking. A stream of small writes gets runs of its
 // own among other files', a small file takes no more than it needs.
 func (w *Writer) slack(n int64) int64 {
 	return max(0, min(w.written/4, maxSlack)-n)
 }
 
-// take claims memory. If there is no room, it goes over from the file's own small buffer to leases,
+// take allocates memory. If there is no room, it goes over from the file's own small buffer to leases,
 // or commits early.
-func (w *Writer) take(ctx context.Context, want, least int64) (lease.Claim, error) {
+func (w *Writer) take(ctx context.Context, want, least int64) (lease.Span, error) {
 	for committed := false; ; {
-		var c lease.Claim
-		err := w.live(ctx, func(*session.Session) (err error) {
+		var c lease.Span
+		err := w.withSession(ctx, func(*session.Session) (err error) {
 			c, err = w.access.take(ctx, w, want, least, (want+segment.ExtentSize-1)/segment.ExtentSize+1)
 			return err
 		})
@@ -405,7 +405,7 @@ func (w *Writer) take(ctx context.Context, want, least int64) (lease.Claim, erro
 			w.inline()
 			continue
 		case committed || !isFull(err) && !w.mayCommit(err):
-			return lease.Claim{}, err
+			return lease.Span{}, err
 		case w.access == access(w.small) && w.session.Leases():
 			err = w.outgrow(ctx)
 		default:
@@ -415,7 +415,7 @@ func (w *Writer) take(ctx context.Context, want, least int64) (lease.Claim, erro
 			}
 		}
 		if err != nil {
-			return lease.Claim{}, err
+			return lease.Span{}, err
 		}
 	}
 }
@@ -487,7 +487,7 @@ func (w *Writer) again(ctx context.Context, a *aside, p []byte, off int64) error
 
 // commit makes everything pending part of the file. Closing closes the handle too.
 func (w *Writer) commit(ctx context.Context, closing bool) error {
-	err := w.live(ctx, func(s *session.Session) error {
+	err := w.withSession(ctx, func(s *session.Session) error {
 		if w.commits.closeCommitted {
 			return nil
 		}

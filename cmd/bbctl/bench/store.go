@@ -79,7 +79,7 @@ func (r *Run) drainOnce(ctx context.Context, dir string, n int, most time.Durati
 	case report.TimedOut:
 		return 0, fmt.Errorf("%s of %s were on the store after %v: give a smaller --size or a longer --time",
 			r.quantity(report.BytesDone), r.quantity(int64(n)*r.file), took.Round(time.Second))
-	case report.HeldTotal > 0:
+	case report.ExcludedTotal > 0:
 		return 0, measure.Cannot("a pattern of the buffer keeps its files from the store")
 	}
 	return took, err

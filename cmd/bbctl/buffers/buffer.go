@@ -88,12 +88,12 @@ var tiers = map[string]admin.Tier{admin.TierMemory.String(): admin.TierMemory, a
 
 func (o *bufferOptions) spec(name string) (admin.BufferSpec, error) {
 	spec := admin.BufferSpec{
-		Name: name, Backing: app.StoreURL(o.backing), Durability: admin.Durability(o.durability), Codec: o.codec, Keep: o.keep,
+		Name: name, Backing: app.StoreURL(o.backing), Durability: admin.Durability(o.durability), Codec: o.codec, NoFlush: o.keep,
 		DirtyAge: o.dirtyAge, NoWait: o.noWait, Receipt: o.receipt, Job: o.job, Replicas: o.replicas, Existing: admin.Existing(o.existing),
 		Shared: o.shared,
 	}
 	if o.keepNone {
-		spec.Keep = []string{}
+		spec.NoFlush = []string{}
 	}
 	for _, rule := range o.tier {
 		pattern, name, ok := strings.Cut(rule, "=")
@@ -165,7 +165,7 @@ type foundJSON struct {
 func describeBuffer(b *admin.BufferSpec) bufferJSON {
 	return bufferJSON{
 		Name: b.Name, UID: b.UID, GID: b.GID, Mode: fmt.Sprintf("%04o", b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
-		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, Tiers: describeTiers(b.Tiers),
+		Durability: string(b.Durability), Codec: b.Codec, Keep: b.NoFlush, Tiers: describeTiers(b.Tiers),
 		Flush: bb.FlushRuleTexts(b.Flush), Existing: string(b.Existing), foundJSON: foundJSON{b.Found, b.FoundTotal}, FlushLimit: b.FlushLimit, DirtyAge: b.DirtyAge.Seconds(),
 		NoWait: b.NoWait, Receipt: b.Receipt, Replicas: max(b.Replicas, 1), Job: b.Job, Created: b.Created, State: string(b.State),
 	}

@@ -101,7 +101,7 @@ func printJob(a *app.App, j *admin.Operation) {
 		printFailure(a, failureJSON{f.Path, f.Kind, f.Reason, f.Bytes})
 	}
 	printSome(a, j.FailedTotal-int64(len(j.Failed)), "more were not done")
-	printSome(a, j.HeldTotal, "names are held back by a keep pattern")
+	printSome(a, j.ExcludedTotal, "names are held back by a keep pattern")
 	printSome(a, j.OpenTotal, "files are open for writing")
 	for _, step := range j.Superseded {
 		fmt.Fprintf(a.Out, "%s: superseded, and not flushed: a newer step is complete\n", bb.Printable(bb.Address{Buffer: j.Buffer, Path: step}.String()))
@@ -143,8 +143,8 @@ was cancelled.`,
 			switch {
 			case j.State == "cancelled":
 				return &client.Error{Kind: client.ErrCancelled, Op: "watch job", Path: j.ID, Err: errors.New("the job was cancelled")}
-			case j.FailedTotal+j.HeldTotal+j.OpenTotal > 0:
-				return app.Partly(errors.New("the job has left out " + bb.Count(j.FailedTotal+j.HeldTotal+j.OpenTotal, "file")))
+			case j.FailedTotal+j.ExcludedTotal+j.OpenTotal > 0:
+				return app.Partly(errors.New("the job has left out " + bb.Count(j.FailedTotal+j.ExcludedTotal+j.OpenTotal, "file")))
 			}
 			return nil
 		}),

@@ -153,7 +153,7 @@ func PrintLifetime(a *app.App, l *admin.Lifetime) {
 	}
 	if l.State == admin.LifetimeOpen && !l.Due.IsZero() {
 		fmt.Fprintf(a.Out, "to be saved by %s", l.Due.Local().Format(time.DateTime))
-		if late := l.Late(); !late.IsZero() {
+		if late := l.MissesDeadline(); !late.IsZero() {
 			fmt.Fprintf(a.Out, ", but at the present pace it will be at %s", late.Local().Format(time.DateTime))
 		}
 		fmt.Fprintln(a.Out)

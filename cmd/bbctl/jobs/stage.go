@@ -22,20 +22,20 @@ import (
 
 // reportJSON is how long work is reported with --json. Sizes are bytes.
 type reportJSON struct {
-	Files       int64         `json:"files"`
-	FilesDone   int64         `json:"files_done"`
-	Skipped     int64         `json:"skipped"`
-	Bytes       int64         `json:"bytes"`
-	BytesDone   int64         `json:"bytes_done"`
-	BytesCopied int64         `json:"bytes_copied"` // without those of files that were skipped or have failed
-	Seconds     float64       `json:"seconds"`
-	Names       []string      `json:"names,omitempty"`
-	Failed      []failureJSON `json:"failed,omitempty"`
-	FailedTotal int64         `json:"failed_total"`
-	Held        []string      `json:"held,omitempty"`
-	HeldTotal   int64         `json:"held_total"`
-	Open        []string      `json:"open,omitempty"`
-	OpenTotal   int64         `json:"open_total"`
+	Files         int64         `json:"files"`
+	FilesDone     int64         `json:"files_done"`
+	Skipped       int64         `json:"skipped"`
+	Bytes         int64         `json:"bytes"`
+	BytesDone     int64         `json:"bytes_done"`
+	BytesCopied   int64         `json:"bytes_copied"` // without those of files that were skipped or have failed
+	Seconds       float64       `json:"seconds"`
+	Names         []string      `json:"names,omitempty"`
+	Failed        []failureJSON `json:"failed,omitempty"`
+	FailedTotal   int64         `json:"failed_total"`
+	Excluded      []string      `json:"held,omitempty"`
+	ExcludedTotal int64         `json:"held_total"`
+	Open          []string      `json:"open,omitempty"`
+	OpenTotal     int64         `json:"open_total"`
 
 	Superseded      []string `json:"superseded,omitempty"`
 	SupersededTotal int64    `json:"superseded_total,omitempty"`
@@ -58,14 +58,14 @@ func Report(a *app.App, what string, work func(func(admin.Progress)) (admin.Repo
 		bar.Update(p)
 	})
 	bar.End()
-	left := r.FailedTotal > 0 || len(r.Failed) > 0 || r.HeldTotal > 0 || r.OpenTotal > 0
+	left := r.FailedTotal > 0 || len(r.Failed) > 0 || r.ExcludedTotal > 0 || r.OpenTotal > 0
 	if err != nil && !left {
 		return err
 	}
 	j := reportJSON{
 		Files: r.FilesTotal, FilesDone: r.FilesDone, Skipped: r.FilesSkipped, Bytes: r.BytesTotal, BytesDone: r.BytesDone, BytesCopied: r.BytesDone - r.BytesNotCopied,
 		Seconds: time.Since(began).Seconds(), Names: r.Names, FailedTotal: r.FailedTotal,
-		Held: r.Held, HeldTotal: r.HeldTotal, Open: r.Open, OpenTotal: r.OpenTotal,
+		Excluded: r.Excluded, ExcludedTotal: r.ExcludedTotal, Open: r.Open, OpenTotal: r.OpenTotal,
 		Superseded: r.Superseded, SupersededTotal: r.SupersededTotal, NodeLocalTotal: r.NodeLocalTotal,
 	}
 	for _, f := range r.Failed {
@@ -112,7 +112,7 @@ func reportText(a *app.App, what string, j *reportJSON) {
 	for _, f := range j.Failed {
 		printFailure(a, f)
 	}
-	for _, name := range j.Held {
+	for _, name := range j.Excluded {
 		fmt.Fprintln(a.Out, "held back by a keep pattern:", bb.Printable(name))
 	}
 	for _, name := range j.Open {
@@ -189,7 +189,7 @@ func wouldFlush(ctx context.Context, a *app.App, at app.Found) error {
 		return err
 	}
 	return app.Unsaved(ctx, at, func(e *client.Entry) error {
-		if _, kept := plan.Kept(spec.Keep, e.Path); kept {
+		if _, excluded := plan.Excluded(spec.NoFlush, e.Path); excluded {
 			return nil
 		}
 		return a.Would("flush", client.Address{Buffer: at.At.Buffer, Path: e.Path}.String(), "", e.Size)

@@ -350,7 +350,7 @@ commas, and the cluster key or a client's certificate, since hooks act for jobs'
 			if s.Bbctl, err = l.command(bbctl); err != nil {
 				return err
 			}
-			s.Words = []string{word}
+			s.Prefixes = []string{word}
 			s.Profiles = map[string]string{}
 			for _, p := range profiles {
 				name, text, ok := strings.Cut(p, ":")

@@ -47,16 +47,16 @@ func (n *nodeApp) flags(f *pflag.FlagSet) {
 	f.StringVar(&n.c.Socket, "job-socket", "", "FOREBAY_SOCKET of jobs (default: the daemon's that the prolog finds)")
 	f.StringVar(&n.c.Feature, "feature", n.c.Feature, `feature of nodes whose --constraint gives a job a buffer; "": none`)
 	f.StringVar(&n.c.Default, "default", n.c.Default, "options of that buffer, as in #BB jobbb")
-	f.BoolVar(&n.c.Hinted, "hinted", false, "query slurmctld only for jobs with that feature, which job_submit.lua may add")
+	f.BoolVar(&n.c.FeatureRequired, "hinted", false, "query slurmctld only for jobs with that feature, which job_submit.lua may add")
 	f.StringVar(&n.directive, "directive", "BB", "lines that begin with # and this are directives: BB, DW or BB,DW")
 	f.StringVar(&n.c.Mounts, "mount", "", `folder, root's, below which each job's buffer is mounted; "": none is`)
-	f.DurationVar(&n.c.Ready, "ready", n.c.Ready, "how long the daemon may take until it serves")
+	f.DurationVar(&n.c.StartTimeout, "ready", n.c.StartTimeout, "how long the daemon may take until it serves")
 	f.DurationVar(&n.c.Epilog, "epilog-limit", n.c.Epilog, "how long an epilog may take")
 }
 
 func (n *nodeApp) config() (*node.Config, error) {
-	n.c.Words = strings.Split(n.directive, ",")
-	for _, w := range n.c.Words {
+	n.c.Prefixes = strings.Split(n.directive, ",")
+	for _, w := range n.c.Prefixes {
 		if w != "BB" && w != "DW" {
 			return nil, app.Usage("--directive " + n.directive + " is not BB, DW or BB,DW")
 		}
@@ -64,7 +64,7 @@ func (n *nodeApp) config() (*node.Config, error) {
 	if n.c.Mounts != "" && !filepath.IsAbs(n.c.Mounts) {
 		return nil, app.Usage("--mount must be an absolute path")
 	}
-	if !filepath.IsAbs(n.c.Dir) || n.c.Ready <= 0 || n.c.Epilog <= 0 {
+	if !filepath.IsAbs(n.c.Dir) || n.c.StartTimeout <= 0 || n.c.Epilog <= 0 {
 		return nil, app.Usage("--dir must be an absolute path, --ready and --epilog-limit longer than nothing")
 	}
 	return &n.c, nil

@@ -70,7 +70,7 @@ func plan(ctx context.Context, a *app.App, script, word string) error {
 	if word != "" {
 		words = []string{word}
 	}
-	r, problems := directive.Parse(text, directive.Options{Words: words})
+	r, problems := directive.Parse(text, directive.Options{Prefixes: words})
 	if err := problems.Err(); err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func Read(t testing.TB, d *datadriven.TestData) Script {
 	for _, a := range d.CmdArgs {
 		switch a.Key {
 		case "words":
-			s.Options.Words = a.Vals
+			s.Options.Prefixes = a.Vals
 		case "need-pool":
 			s.Options.NeedPool = true
 		case "pools":

@@ -16,7 +16,7 @@ type Memory struct {
 	Bytes []byte
 	lease *lease // nil: a chunk
 
-	mu     *sync.Mutex    // of a segment; its space's
+	mu     *sync.Mutex    // of a segment; its pool's
 	cursor segment.Cursor // guarded by mu
 }
 
@@ -28,10 +28,10 @@ func NewChunk(n int64) *Memory {
 // Reset makes the first n bytes of a chunk free again.
 func (m *Memory) Reset(n int64) { m.cursor = segment.NewCursor(0, n) }
 
-// Claim hands out between least and want bytes of a chunk.
-func (m *Memory) Claim(want, least int64) (Claim, bool) {
+// Allocate hands out between least and want bytes of a chunk.
+func (m *Memory) Allocate(want, least int64) (Span, bool) {
 	at, ok := m.cursor.Take(want, least, 0)
-	return Claim{Mem: m, Span: at}, ok
+	return Span{Mem: m, Span: at}, ok
 }
 
 // Leased reports whether the memory is a leased segment, and no chunk.
@@ -133,26 +133,26 @@ func (m *Memory) Tight() bool {
 	return m.cursor.Free() < 0
 }
 
-// Claim is a piece of memory that one file fills, from its start on. It is used by one goroutine
+// Span is a piece of memory that one file fills, from its start on. It is used by one goroutine
 // at a time.
-type Claim struct {
+type Span struct {
 	Mem *Memory // nil: none
 	segment.Span
 	recordSlots int64 // extents that room for records is set aside for
 }
 
-// Bytes is the memory of the claim.
-func (c *Claim) Bytes() []byte { return c.Mem.Bytes[c.Off:c.End:c.End] }
+// Bytes is the memory of the span.
+func (c *Span) Bytes() []byte { return c.Mem.Bytes[c.Off:c.End:c.End] }
 
 // Advance takes n bytes from the front, which are part of an extent now. It has a record of its own
 // if it is new.
-func (c *Claim) Advance(n int64) { c.Off += n }
+func (c *Span) Advance(n int64) { c.Off += n }
 
-// SpendCredit takes the room that is set aside for the record of one extent.
-func (c *Claim) SpendRecordSlot() { c.recordSlots = max(0, c.recordSlots-1) }
+// SpendRecordSlot takes the room that is set aside for the record of one extent.
+func (c *Span) SpendRecordSlot() { c.recordSlots = max(0, c.recordSlots-1) }
 
-// Pay makes sure that room for the records of so many further extents of the claim is set aside.
-func (c *Claim) Pay(extents int64) bool {
+// Pay makes sure that room for the records of so many further extents of the span is set aside.
+func (c *Span) Pay(extents int64) bool {
 	if c.Mem == nil || c.Mem.lease == nil {
 		return c.Mem != nil
 	}
@@ -169,8 +169,8 @@ func (c *Claim) Pay(extents int64) bool {
 	return true
 }
 
-// Lengthen makes a claim longer, if nothing else follows it, and requests the next lease in time.
-func (c *Claim) Lengthen(ctx context.Context, want int64) {
+// Lengthen makes a span longer, if nothing else follows it, and requests the next lease in time.
+func (c *Span) Lengthen(ctx context.Context, want int64) {
 	if c.Mem == nil {
 		return
 	}
@@ -179,16 +179,16 @@ func (c *Claim) Lengthen(ctx context.Context, want int64) {
 	c.End += n
 	var next *grant
 	if l := c.Mem.lease; l != nil && n > 0 {
-		next = l.space.used(l.session, n)
+		next = l.pool.used(l.session, n)
 	}
 	c.Mem.mu.Unlock()
 	if next != nil {
-		next.ask(ctx, c.Mem.lease.space)
+		next.ask(ctx, c.Mem.lease.pool)
 	}
 }
 
 // Split takes the first n bytes off, with the room for the records of so many extents.
-func (c *Claim) Split(n, extents int64) Claim {
+func (c *Span) Split(n, extents int64) Span {
 	front := *c
 	front.End = c.Off + n
 	front.recordSlots, c.recordSlots = extents, max(0, c.recordSlots-extents)
@@ -196,8 +196,8 @@ func (c *Claim) Split(n, extents int64) Claim {
 	return front
 }
 
-// Join returns the rest of front to the claim, if front follows it. It reports whether it does.
-func (c *Claim) Join(front *Claim) bool {
+// Join returns the rest of front to the span, if front follows it. It reports whether it does.
+func (c *Span) Join(front *Span) bool {
 	if front.Mem == nil || front.Mem != c.Mem || front.End != c.Off {
 		return false
 	}
@@ -207,8 +207,8 @@ func (c *Claim) Join(front *Claim) bool {
 	return true
 }
 
-// GiveBack returns the rest of a claim to its memory, with the room for records.
-func (c *Claim) GiveBack() {
+// GiveBack returns the rest of a span to its memory, with the room for records.
+func (c *Span) GiveBack() {
 	m := c.Mem
 	m.mu.Lock()
 	m.cursor.GiveBack(c.Span)
@@ -216,5 +216,5 @@ func (c *Claim) GiveBack() {
 		m.cursor.UnreserveRecords(c.recordSlots * segment.RecordItem)
 	}
 	m.mu.Unlock()
-	*c = Claim{}
+	*c = Span{}
 }

@@ -2,10 +2,10 @@ package plan
 
 import "forebay/internal/bb"
 
-// Kept returns the first of a buffer's keep patterns that holds a file back, since its name is
+// Excluded returns the first of a buffer's keep patterns that holds a file back, since its name is
 // temporary, and whether one does. bb.CheckPattern defines patterns. Files hidden by transactions
 // are always held back.
-func Kept(patterns []string, file string) (pattern string, kept bool) {
+func Excluded(patterns []string, file string) (pattern string, excluded bool) {
 	if bb.Hidden(file) {
 		return bb.HiddenDir + "/", true
 	}
