@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -427,12 +428,7 @@ func TestPeerAway(t *testing.T) {
 		check(t, os.Mkdir(there.at(dir), 0o777))
 	}
 	write(t, there.at("a/from"), "text")
-	f, err := there.b.Create(t.Context(), "open/f")
-	check(t, err)
-	defer f.Abort()
-	_, err = f.Write([]byte("some text"))
-	check(t, err)
-	check(t, f.Sync())
+	keepOpen(t, there, "open/f", "some text")
 	for i := range 10 {
 		check(t, here.b.WriteFile(t.Context(), fmt.Sprint("x/", i), []byte("text"), 0o666))
 	}
@@ -490,6 +486,61 @@ func TestPeerAway(t *testing.T) {
 	if _, err := os.Stat(here.at("d/to")); err != nil {
 		t.Error(err)
 	}
+}
+
+// keepOpen makes a file that is open for writing at a host until the test ends. Its size is known there alone.
+func keepOpen(t *testing.T, m *mounted, name, text string) {
+	t.Helper()
+	f, err := m.b.Create(t.Context(), name)
+	check(t, err)
+	t.Cleanup(func() { f.Abort() })
+	_, err = f.Write([]byte(text))
+	check(t, err)
+	check(t, f.Sync())
+}
+
+// TestNamesBesideWait: while a look-up waits for a host whose daemon is stopped, and with it the removal of another name of
+// its directory from the kernel, names elsewhere vanish at once that were removed.
+func TestNamesBesideWait(t *testing.T) {
+	hosts := newMountsOf(t, 2, admin.BufferSpec{Name: "b", Mode: 0o777})
+	here, there := hosts[0], hosts[1] // the first has the namespace's server
+	for _, dir := range []string{"open", "x"} {
+		check(t, os.Mkdir(here.at(dir), 0o777))
+	}
+	keepOpen(t, there, "open/f", "text")
+	for _, name := range []string{"open/g", "x/gone"} {
+		check(t, here.b.WriteFile(t.Context(), name, []byte("text"), 0o666))
+	}
+	requests := here.requests(t)
+	keptLong(t, here, here.at("x/gone"))
+	began := time.Now()
+	stat(t, here.at("open/g"))
+	there.Pause()
+	resume := sync.OnceFunc(there.Resume)
+	defer resume()
+	waits := make(chan error, 1)
+	go func() {
+		_, err := os.Stat(here.at("open/f"))
+		waits <- err
+	}()
+	waitFor(t, "the look-up waits", func() bool { return requests() > 0 })
+	check(t, here.b.Remove(t.Context(), "open/g"))
+	check(t, here.b.Remove(t.Context(), "x/gone"))
+	waitFor(t, "the name has vanished", func() bool {
+		_, err := os.Stat(here.at("x/gone"))
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	if d := time.Since(began); d > attrcache.Long/2 {
+		t.Errorf("a name elsewhere has vanished after %v, when the kernel asked by itself", d)
+	}
+	select {
+	case err := <-waits:
+		t.Errorf("the look-up did not wait: %v", err)
+	default:
+	}
+	resume()
+	check(t, <-waits)
+	refused(t, "the removal of a name beside the look-up", os.Remove(here.at("open/g")), syscall.ENOENT)
 }
 
 // TestCoherent: on coherent mounts, a read on any host finds each write that has returned on another one, and sizes, while

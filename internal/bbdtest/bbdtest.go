@@ -18,6 +18,8 @@ import (
 	"text/template"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"forebay/internal/netnstest"
 	"forebay/internal/porttest"
 	"forebay/internal/wire"
@@ -259,9 +261,19 @@ func (d *Daemon) Kill() { d.end(syscall.SIGKILL) }
 // Stop ends the daemon with SIGTERM and waits until it is gone.
 func (d *Daemon) Stop() { d.end(syscall.SIGTERM) }
 
-// Pause stops the daemon's process (SIGSTOP). Its connections stay, without answers. Resume lets it
-// continue.
-func (d *Daemon) Pause() { d.signal(syscall.SIGSTOP) }
+// Pause stops the daemon's process (SIGSTOP), and returns when all its threads have stopped. Its connections stay, without
+// answers. Resume lets it continue.
+func (d *Daemon) Pause() {
+	d.tb.Helper()
+	d.signal(syscall.SIGSTOP)
+	err := error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Waitid(unix.P_PID, d.Pid(), nil, unix.WSTOPPED|unix.WNOWAIT, nil)
+	}
+	if err != nil {
+		d.tb.Errorf("%s has not stopped: %v", d.name(), err)
+	}
+}
 
 // Resume ends a Pause.
 func (d *Daemon) Resume() { d.signal(syscall.SIGCONT) }

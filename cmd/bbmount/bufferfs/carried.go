@@ -11,7 +11,6 @@ import (
 
 	"forebay/client"
 	"forebay/cmd/bbmount/content"
-	"forebay/cmd/bbmount/kernel"
 	"forebay/internal/bb"
 )
 
@@ -239,7 +238,7 @@ func (n *node) reopen(ctx context.Context, flags uint32) (*handle, error) {
 // Restored ends the restoration of a state. The kernel's names and attributes may be older than changes of others.
 func (f *FS) Restored() {
 	f.carried = carried{}
-	(&kernel.Tree{Root: f.root.EmbeddedInode(), Stat: f.b.Stat}).Below("")
+	f.tree.Below("")
 }
 
 // Ioctl notes an open directory for Save. Programs get ENOTTY.

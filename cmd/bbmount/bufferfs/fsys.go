@@ -46,6 +46,7 @@ type FS struct {
 	settled names.Changes     // of names
 	passes  *passthrough.Ends // nil: every program reads by this process
 	root    *node
+	tree    *kernel.Tree
 
 	mu struct {
 		sync.Mutex
@@ -67,6 +68,7 @@ func New(ctx context.Context, c *client.Client, buffer string, passes *passthrou
 	}
 	f.mu.files, f.mu.open, f.mu.gone = map[bb.FileID]*node{}, map[*node]struct{}{}, map[*node]struct{}{}
 	f.root = f.newNode(0)
+	f.tree = kernel.NewTree(f.root.EmbeddedInode(), f.statSoon)
 	return f
 }
 

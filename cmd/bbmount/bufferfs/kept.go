@@ -8,7 +8,6 @@ import (
 
 	"forebay/client"
 	"forebay/cmd/bbmount/attrcache"
-	"forebay/cmd/bbmount/kernel"
 )
 
 // times sets how long the kernel keeps an answer with an entry. Bytes that are not committed change without events.
@@ -54,10 +53,14 @@ func (n *node) Writing() bool { return n.unsaved() != nil }
 
 // Changes passes changes of others on to the kernel until ctx ends.
 func (f *FS) Changes(ctx context.Context, watch attrcache.Watch) {
-	stat := func(ctx context.Context, p string) (client.Entry, error) {
-		ctx, cancel := context.WithTimeout(ctx, time.Second) // other changes wait, and a name that is dropped in vain is looked up again
-		defer cancel()
-		return f.b.Stat(ctx, p)
-	}
-	f.kept.Run(ctx, watch, &kernel.Tree{Root: f.root.EmbeddedInode(), Stat: stat})
+	f.kept.Run(ctx, watch, f.tree)
+	f.tree.Wait()
+}
+
+// statSoon returns the daemon's entry for the kernel's tree, whose other names wait for it. A name that is dropped in vain is
+// looked up again.
+func (f *FS) statSoon(ctx context.Context, p string) (client.Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return f.b.Stat(ctx, p)
 }
