@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,9 +18,7 @@ import (
 	"forebay/meta/stream"
 )
 
-const (
-	batchBytes = 512 << 10 // of a record, after which changes wait for the next one
-)
+const batchBytes = 512 << 10 // of a record, after which changes wait for the next one
 
 // command is a change of one caller.
 //
@@ -161,6 +160,7 @@ func (w *Owner) serve() {
 		if len(left) == 0 && !w.at.making && !w.at.behind && len(w.at.asked) == 0 {
 			select {
 			case <-w.queue.signal:
+				runtime.Gosched() // who is about to add a command shares the record
 			case <-w.ctx.Done():
 			}
 		}
