@@ -37,17 +37,14 @@ func (d *Daemon) subscribe(ctx context.Context, r *rpc.Request, m *wire.Subscrib
 		var missed *events.MissedError
 		switch {
 		case errors.As(err, &missed):
-			e = bb.Event{Time: time.Now(), Kind: bb.EventMissed, Buffer: m.Buffer, Reason: err.Error()}
-		case err != nil:
-			return nil, err
-		case len(m.Kinds) > 0 && e.Kind != bb.EventMissed && !slices.Contains(m.Kinds, string(e.Kind)), !d.maySee(ctx, r.Session(), e.Buffer):
+			e.JSON, err = json.Marshal(bb.Event{Time: time.Now(), Kind: bb.EventMissed, Buffer: m.Buffer, Reason: err.Error()})
+		case err == nil && (len(m.Kinds) > 0 && e.Kind != bb.EventMissed && !slices.Contains(m.Kinds, string(e.Kind)) || !d.maySee(ctx, r.Session(), e.Buffer)):
 			continue
 		}
-		text, err := json.Marshal(e)
 		if err != nil {
 			return nil, err
 		}
-		if err := r.More(&wire.Event{Json: text}, nil); err != nil {
+		if err := r.More(&wire.Event{Json: e.JSON}, nil); err != nil {
 			return nil, err
 		}
 	}

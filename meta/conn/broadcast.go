@@ -63,16 +63,16 @@ func (c *Conn) Subscribe(ctx context.Context, subject string, unread int) (*Subs
 	}
 }
 
-// Receive waits for the next message and returns its data. ErrUnsubscribed after close, or
+// Receive waits for the next message and returns its subject and data. ErrUnsubscribed after close, or
 // the error of ctx.
-func (s *Subscription) Receive(ctx context.Context) ([]byte, error) {
+func (s *Subscription) Receive(ctx context.Context) (subject string, data []byte, err error) {
 	select {
 	case msg := <-s.msgs:
-		return msg.Data, nil
+		return msg.Subject, msg.Data, nil
 	case <-s.closed:
-		return nil, ErrUnsubscribed
+		return "", nil, ErrUnsubscribed
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return "", nil, ctx.Err()
 	}
 }
 

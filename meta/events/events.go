@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -178,30 +179,37 @@ func Subscribe(ctx context.Context, c *conn.Conn, buffer string) (*Subscription,
 	return &Subscription{c: c, sub: sub}, nil
 }
 
+// Received is an event as it was sent, by its subject. Subscribers pass most on without a look at the rest.
+type Received struct {
+	Buffer string
+	Kind   bb.EventKind
+	JSON   []byte // a bb.Event
+}
+
 // Next waits for the next event. *MissedError means that some are missing before the next one, and
 // the subscription goes on. After Close, or when ctx ends, it is Cancelled.
-func (s *Subscription) Next(ctx context.Context) (bb.Event, error) {
+func (s *Subscription) Next(ctx context.Context) (Received, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	if n, missed := s.sub.Missed(); missed {
-		return bb.Event{}, &MissedError{Events: n}
+		return Received{}, &MissedError{Events: n}
 	}
 	for {
-		data, err := s.sub.Receive(ctx)
+		subject, data, err := s.sub.Receive(ctx)
 		switch {
 		case errors.Is(err, conn.ErrUnsubscribed):
-			return bb.Event{}, bb.E(bb.Cancelled, "events", "", "the subscription was closed")
+			return Received{}, bb.E(bb.Cancelled, "events", "", "the subscription was closed")
 		case errors.Is(err, context.DeadlineExceeded):
-			return bb.Event{}, bb.Wrap("events", "", err)
+			return Received{}, bb.Wrap("events", "", err)
 		case err != nil:
-			return bb.Event{}, &bb.Error{Kind: bb.Cancelled, Op: "events", Err: err}
+			return Received{}, &bb.Error{Kind: bb.Cancelled, Op: "events", Err: err}
 		}
-		var e bb.Event
-		if len(data) > maxEventLength || json.Unmarshal(data, &e) != nil {
+		buffer, kind, _ := strings.Cut(strings.TrimPrefix(subject, subjects), ".")
+		if len(data) > maxEventLength || !json.Valid(data) {
 			s.c.CountUnreadable()
 			continue
 		}
-		return e, nil
+		return Received{buffer, bb.EventKind(kind), data}, nil
 	}
 }
 

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -24,6 +25,14 @@ func publisherOn(t *testing.T, server conn.InProcess) *Publisher {
 	return p
 }
 
+// event decodes a received event.
+func event(r Received, err error) (e bb.Event, _ error) {
+	if err == nil {
+		err = json.Unmarshal(r.JSON, &e)
+	}
+	return e, err
+}
+
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	s := metatest.StartServer(t, t.TempDir())
@@ -41,12 +50,13 @@ func TestEvents(t *testing.T) {
 	want := bb.Event{Time: time.Unix(3, 4).UTC(), Kind: bb.EventFlushed, Buffer: "one", Path: "a/b", Generation: 2, Bytes: 5, Node: "n"}
 	m.Publish(bb.Event{Kind: bb.EventCommitted, Buffer: "two"})
 	m.Publish(want)
-	if got, err := one.Next(ctx); err != nil || got != want {
+	if got, err := event(one.Next(ctx)); err != nil || got != want {
 		t.Errorf("%+v %v", got, err)
 	}
 	for _, buffer := range []string{"two", "one"} {
-		if got, err := all.Next(ctx); err != nil || got.Buffer != buffer {
-			t.Errorf("%+v %v", got, err)
+		r, err := all.Next(ctx)
+		if got, err := event(r, err); err != nil || got.Buffer != buffer || r.Buffer != buffer || r.Kind != got.Kind {
+			t.Errorf("%+v %v", r, err)
 		}
 	}
 	m.Publish(bb.Event{Kind: bb.EventFlushed, Buffer: "not a name"})
@@ -135,7 +145,7 @@ func TestDroppedEvents(t *testing.T) {
 	defer p.Close()
 	missed := func(sub *Subscription, events int) (by []string) {
 		for range events {
-			e, err := sub.Next(ctx)
+			e, err := event(sub.Next(ctx))
 			if err != nil {
 				t.Fatal(err)
 			}
