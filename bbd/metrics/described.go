@@ -111,7 +111,7 @@ var described = []struct {
 	{logClaim, gauge, "How long this daemon has owned the log of a buffer's namespace; 0 if it does not.", []string{"buffer"}, nil},
 	{logHolders, gauge, "Other daemons that hold the end of a log in memory, of a log that this daemon owns.", []string{"buffer"}, nil},
 	{logLeases, gauge, "Leases on directories that other daemons have from this one, the owner of the log, each of one daemon on one directory.", []string{"buffer"}, nil},
-	{logGranted, counter, "Look-ups of other daemons that this one answered with a lease, as the owner of the log.", []string{"buffer"}, nil},
+	{logGranted, counter, "Look-ups and listings of other daemons that this one answered with a lease, as the owner of the log.", []string{"buffer"}, nil},
 	{logRevoked, counter, "Leases that other daemons dropped before a change, on request of this one.", []string{"buffer"}, nil},
 	{logSilent, counter, "Revocations that another daemon did not answer, so that a change waited for the end of its leases.", []string{"buffer"}, nil},
 	{logWaited, counter, "How long these revocations lasted.", []string{"buffer"}, nil},

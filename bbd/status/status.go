@@ -95,7 +95,7 @@ type Log struct {
 // its start.
 type LogLeases struct {
 	Held    int     `json:"held"`           // now, each of one daemon on one directory
-	Granted uint64  `json:"granted"`        // look-ups that were answered with a lease
+	Granted uint64  `json:"granted"`        // look-ups and listings that were answered with a lease
 	Revoked uint64  `json:"revoked"`        // dropped by their daemon on request, before a change
 	Silent  uint64  `json:"silent"`         // revocations that a daemon did not answer, so that a change waited for the end of its leases
 	Waited  float64 `json:"silent_seconds"` // that these lasted, in sum

@@ -109,3 +109,26 @@ func BenchmarkLogHosts(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkLogList measures listings of a directory of 100 files of which nothing changes, by clients of the daemon that
+// owns the namespace's log, and of another one.
+func BenchmarkLogList(b *testing.B) {
+	c := newLogCluster(b, 3, 0)
+	owner := c.owner()
+	at := func(i int) *client.Buffer { return lasting(b, c.daemons[i]).Buffer("b") }
+	for n := range 100 {
+		if err := at(owner).WriteFile(b.Context(), fmt.Sprint("all/", n), nil, 0o644); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i, what := range map[int]string{owner: "owner", (owner + 1) % 3: "other"} {
+		buffer := at(i)
+		inFlight(b, what, func(int64) error {
+			entries, _, err := buffer.List(b.Context(), "all", "", 1000)
+			if err == nil && len(entries) != 100 {
+				err = fmt.Errorf("%d files are listed", len(entries))
+			}
+			return err
+		})
+	}
+}

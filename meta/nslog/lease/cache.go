@@ -10,17 +10,17 @@ import (
 // mostEntries bounds a Cache, at about 600 bytes each.
 const mostEntries = 32 << 10
 
-// Cache is the entries that a reader has under leases, and the names that it knows to be absent. Nobody changes an entry, or what it points to. The zero Cache
-// is empty. It is safe for concurrent use.
+// Cache is the entries and listings that a reader has under leases, and the names that it knows to be absent. Nobody
+// changes an entry, or what it points to. The zero Cache is empty. It is safe for concurrent use.
 type Cache struct {
 	mu      sync.RWMutex
 	owner   [16]byte // that has granted the leases
 	session uint64
 	began   Moment
-	term    time.Duration                     // from began on
-	dirs    map[bb.DirID]map[string]*bb.Entry // nil: there is no such name
-	entries int                               // absent names among them
-	revoked uint64                            // revocations so far
+	term    time.Duration // from began on
+	dirs    map[bb.DirID]*known
+	entries int    // absent names among them
+	revoked uint64 // revocations so far
 }
 
 // Ticket is a moment before a look-up was sent.
@@ -34,7 +34,7 @@ type Ticket struct {
 func (c *Cache) Find(dir bb.DirID, name string) (e *bb.Entry, known bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	e, known = c.dirs[dir][name]
+	e, known = c.dirs[dir].find(dir, name)
 	return e, known && c.holds()
 }
 
@@ -48,7 +48,7 @@ func (c *Cache) Resolve(names []string) (e *bb.Entry) {
 	defer c.mu.RUnlock()
 	dir := bb.RootDir
 	for _, name := range names {
-		if e = c.dirs[dir][name]; e == nil {
+		if e, _ = c.dirs[dir].find(dir, name); e == nil {
 			return nil
 		}
 		dir = e.Dir // 0 of a file: no name is below it
@@ -69,53 +69,72 @@ func (c *Cache) Begin() Ticket {
 // Keep takes the lease that came with the answer to a look-up, and keeps that: the entry of a place, or nil if there is
 // none. It keeps nothing if something was revoked since the look-up was sent.
 func (c *Cache) Keep(t Ticket, owner [16]byte, g Grant, at bb.Place, e *bb.Entry) {
-	if g.Term <= 0 {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.take(t, owner, g) {
+		c.put(at, e)
+	}
+}
+
+// take takes the lease that came with an answer, and reports whether that may be kept.
+func (c *Cache) take(t Ticket, owner [16]byte, g Grant) bool {
 	switch {
+	case g.Term <= 0:
+		return false
 	case owner == c.owner && g.Session < c.session:
-		return // the owner has ended that session
+		return false // the owner has ended that session
 	case owner != c.owner || g.Session > c.session:
 		c.clear()
 		c.owner, c.session, c.began, c.term = owner, g.Session, t.sent, g.Term
 	case t.sent.Since(c.began)+g.Term > c.term:
 		c.began, c.term = t.sent, g.Term
 	}
-	if t.revoked == c.revoked {
-		c.put(at, e)
-	}
+	return t.revoked == c.revoked
 }
 
 func (c *Cache) put(at bb.Place, e *bb.Entry) {
-	if c.entries >= mostEntries {
-		c.evict()
-	}
-	if c.dirs == nil {
-		c.dirs = map[bb.DirID]map[string]*bb.Entry{}
-	}
-	names := c.dirs[at.Dir]
-	if names == nil {
-		names = map[string]*bb.Entry{}
-		c.dirs[at.Dir] = names
-	}
-	if _, has := names[at.Name]; !has {
+	d := c.room(at.Dir, 1)
+	if _, has := d.names[at.Name]; !has {
 		c.entries++
 	}
-	names[at.Name] = e
+	if d.names == nil {
+		d.names = map[string]*bb.Entry{}
+	}
+	d.names[at.Name] = e
 }
 
-// evict drops entries, an eighth of all or more.
-func (c *Cache) evict() {
-	for dir, names := range c.dirs {
-		for name := range names {
-			delete(names, name)
-			if c.entries--; c.entries <= mostEntries-mostEntries/8 {
+// room returns a directory, after it has made room for so many entries.
+func (c *Cache) room(dir bb.DirID, more int) *known {
+	if c.entries+more > mostEntries {
+		c.evict(more)
+	}
+	if c.dirs == nil {
+		c.dirs = map[bb.DirID]*known{}
+	}
+	d := c.dirs[dir]
+	if d == nil {
+		d = &known{}
+		c.dirs[dir] = d
+	}
+	return d
+}
+
+// evict drops entries, an eighth of all or more, so that there is room for so many.
+func (c *Cache) evict(more int) {
+	most := mostEntries - max(more, mostEntries/8)
+	for dir, d := range c.dirs {
+		c.entries -= len(d.listed)
+		d.listed, d.all = nil, false
+		for name := range d.names {
+			if c.entries <= most {
 				return
 			}
+			delete(d.names, name)
+			c.entries--
 		}
-		delete(c.dirs, dir)
+		if delete(c.dirs, dir); c.entries <= most {
+			return
+		}
 	}
 }
 
@@ -128,8 +147,10 @@ func (c *Cache) Revoke(of Of) {
 		c.clear()
 		return
 	}
-	c.entries -= len(c.dirs[of.Dir])
-	delete(c.dirs, of.Dir)
+	if d := c.dirs[of.Dir]; d != nil {
+		c.entries -= len(d.names) + len(d.listed)
+		delete(c.dirs, of.Dir)
+	}
 }
 
 // clear drops all entries.

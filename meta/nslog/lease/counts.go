@@ -13,7 +13,7 @@ type Counts struct {
 
 // Stats are counts at one moment.
 type Stats struct {
-	Granted uint64        // look-ups that were answered with a lease
+	Granted uint64        // look-ups and listings that were answered with a lease
 	Held    int           // leases now, each of one reader on one directory
 	Revoked uint64        // leases that a reader has dropped on request, before a change
 	Silent  uint64        // revocations that a reader did not answer, so that the change waited for the end of its leases

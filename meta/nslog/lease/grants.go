@@ -132,7 +132,7 @@ func (g *Grants) Grant(r Reader, dir bb.DirID) Grant {
 	}
 	g.note(now, s, dir)
 	g.o.Counts.granted.Add(1)
-	return Grant{s.number, term}
+	return Grant{s.number, term, true}
 }
 
 // grantable reports whether a directory may be leased.
@@ -199,10 +199,10 @@ func (g *Grants) sweepIdle(now time.Time) {
 	g.sweep = max(sweepAt, 2*len(g.dirs))
 }
 
-// Change returns nil if no reader has leases on directories in which a change with effects changes entries. Then none
-// gets any until Done. Otherwise the leases are revoked, and wait returns when that is done, or the context ends.
+// Change returns nil if no reader has leases on directories in which a change with effects changes entries, nor on those
+// that it removes. Then none gets any until Done. Otherwise the leases are revoked, and wait returns when that is done, or the context ends.
 // Then the change is to be checked again.
-func (g *Grants) Change(effects []byte) (wait func(context.Context)) {
+func (g *Grants) Change(effects []byte, removed ...bb.DirID) (wait func(context.Context)) {
 	if g == nil {
 		return nil
 	}
@@ -214,7 +214,7 @@ func (g *Grants) Change(effects []byte) (wait func(context.Context)) {
 	}
 	now := time.Now()
 	var revoked []chan struct{}
-	for _, dir := range g.dirsOf(effects) {
+	for _, dir := range g.dirsOf(effects, removed) {
 		if done := g.revoke(now, dir); done != nil {
 			revoked = append(revoked, done)
 		}
@@ -238,9 +238,10 @@ func waitAll(ctx context.Context, all []chan struct{}) {
 	}
 }
 
-// dirsOf returns the directories in which effects change entries, but for those of changes before.
-func (g *Grants) dirsOf(effects []byte) []bb.DirID {
-	g.found = g.found[:0]
+// dirsOf returns the directories in which effects change entries, and those that they remove, but for those of changes
+// before.
+func (g *Grants) dirsOf(effects []byte, removed []bb.DirID) []bb.DirID {
+	g.found = append(g.found[:0], removed...)
 	// Effects that the owner has encoded are not malformed.
 	_, _ = record.Effects(effects, 0, func(e record.Effect) error {
 		dir, _, is := record.EntryKey(e.Key)

@@ -1,5 +1,5 @@
-// Package lease has the leases under which a daemon answers look-ups from its memory, while another one owns the
-// namespace's log. Grants is the owner's part, Cache that of a reader. It must never depend on the log, nor on the
+// Package lease has the leases under which a daemon answers look-ups and listings from its memory, while another one
+// owns the namespace's log. Grants is the owner's part, Cache that of a reader. It must never depend on the log, nor on the
 // way in which a message travels.
 //
 //	reader                           owner
@@ -36,6 +36,12 @@
 //
 // An answer that there is no such name is kept as an entry is. A change that makes the name is a change in its directory.
 //
+// # Listings
+//
+// A listing is kept from its first name on, as far as it was requested. In that part, the reader knows all names, and
+// all that are absent. The removal of a directory changes the one above it, and ends the leases on both, since a
+// listing of it is refused from then on.
+//
 // # Directories that change
 //
 // After a revocation, a directory is not leased for a pause, which grows while leases on it do not last (Pauses). So
@@ -58,6 +64,7 @@ type Reader struct {
 type Grant struct {
 	Session uint64
 	Term    time.Duration // of all leases of the session, from the moment at which the look-up was sent
+	Listing bool          // a listing may be kept, too. Owners of older releases do not revoke it when the directory is removed.
 }
 
 // Pauses are the times for which a directory is not leased after a revocation.

@@ -361,12 +361,24 @@ func TestCache(t *testing.T) {
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	c := &Cache{}
+	lease := Grant{Session: 1, Term: time.Hour, Listing: true}
 	for i := range 2 * mostEntries {
-		keep(c, c.Begin(), owner, Grant{Session: 1, Term: time.Hour}, entry(bb.DirID(i%3), fmt.Sprint(i)))
+		keep(c, c.Begin(), owner, lease, entry(bb.DirID(i%3), fmt.Sprint(i)))
+		if i%100 == 0 {
+			dir, page := bb.DirID(i%7), make([]bb.Entry, 100)
+			after := ""
+			if d := c.dirs[dir]; d != nil && len(d.listed) > 0 {
+				after = d.listed[len(d.listed)-1].Name
+			}
+			for j := range page {
+				page[j] = bb.Entry{Parent: dir, Name: fmt.Sprintf("%08d", i+j)}
+			}
+			c.KeepList(c.Begin(), owner, lease, Part{dir, after, page, true})
+		}
 	}
 	n := 0
-	for _, names := range c.dirs {
-		n += len(names)
+	for _, d := range c.dirs {
+		n += len(d.names) + len(d.listed)
 	}
 	if n != c.entries || n > mostEntries || n < mostEntries/2 {
 		t.Errorf("%d entries, counted as %d", n, c.entries)

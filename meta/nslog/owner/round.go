@@ -3,7 +3,6 @@ package owner
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"runtime"
 	"slices"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/nslog/footprint"
 	"forebay/meta/nslog/lease"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/table"
@@ -244,9 +244,10 @@ func (w *Owner) round(commands []*command) (left []*command, err error) {
 		}
 		bytes, n := len(b.buf), b.n
 		err := c.run(b)
+		removed := b.TakeRemoved()
 		var leased func(context.Context)
 		if err == nil && b.n > n {
-			if leased = w.o.Leases.Change(b.buf[bytes:]); leased == nil {
+			if leased = w.o.Leases.Change(b.buf[bytes:], removed...); leased == nil {
 				in = append(in, c)
 				continue
 			}
@@ -376,6 +377,7 @@ var (
 
 // Round is the effects of a round, and the things that it touches.
 type Round struct {
+	footprint.Footprint
 	w       *Owner
 	Table   *table.Table // as it was before the round
 	buf     []byte
@@ -383,62 +385,16 @@ type Round struct {
 	first   uint64
 	n       uint64 // effects
 	confirm bool   // an append is needed, regardless of the lease
-
-	seed  maphash.Seed
-	keys  map[uint64]bool   // hashes of keys: two with the same hash count as one; true: one is changed
-	dirs  map[bb.DirID]bool // that are needed; true: of one that is removed
-	paths map[struct{}]bool // whether changes depend on paths; true: one changes them
 }
 
 func (b *Round) begin() {
 	w := b.w
-	if b.keys == nil {
-		b.seed = maphash.MakeSeed()
-		b.keys, b.dirs, b.paths = map[uint64]bool{}, map[bb.DirID]bool{}, map[struct{}]bool{}
-	}
-	clear(b.keys)
-	clear(b.dirs)
-	clear(b.paths)
+	b.Reset()
 	b.Table, b.n, b.confirm = w.table, 0, false
 	b.first = (max(w.table.Next(), w.at.floor) + 1) &^ 1
 	h := record.Head{Owner: w.at.id, Previous: w.at.last, First: b.first, Lease: w.o.Lease, Node: w.o.Node}
 	b.buf = h.BeginChanges(b.buf[:0])
 	b.effects = len(b.buf)
-}
-
-// Touch records that a change reads or changes a key, and reports whether no earlier one does.
-func (b *Round) Touch(key []byte) bool { return own(b.keys, maphash.Bytes(b.seed, key)) }
-
-// See records that a change depends on a key, which it does not change, and reports whether no
-// earlier one changes it.
-func (b *Round) See(key []byte) bool { return share(b.keys, maphash.Bytes(b.seed, key)) }
-
-// Use records that a change needs a directory to exist, and reports whether it may.
-func (b *Round) Use(dir bb.DirID) bool { return share(b.dirs, dir) }
-
-// Empty records that a change needs a directory to be empty, and removes it.
-func (b *Round) Empty(dir bb.DirID) bool { return own(b.dirs, dir) }
-
-// UsePaths records that a change depends on the paths of directories.
-func (b *Round) UsePaths() bool { return share(b.paths, struct{}{}) }
-
-// ChangePaths records that a change renames a directory.
-func (b *Round) ChangePaths() bool { return own(b.paths, struct{}{}) }
-
-// share makes a shared claim, and reports whether it has no exclusive one.
-func share[K comparable](of map[K]bool, key K) bool {
-	if alone := of[key]; alone {
-		return false
-	}
-	of[key] = false
-	return true
-}
-
-// own makes an exclusive claim, and reports whether there was no other.
-func own[K comparable](of map[K]bool, key K) bool {
-	_, claimed := of[key]
-	of[key] = true
-	return !claimed
 }
 
 // Revision returns the one that the next effect on an entry gets.

@@ -75,6 +75,9 @@ func (n *network) Call(ctx context.Context, to bb.NodeID, c *calls.Call) (*calls
 	if n.sees != nil {
 		n.sees(to, c)
 	}
+	if sent, is := ctx.Value(listCalls{}).(*atomic.Int64); is && c.Op == calls.OpList {
+		sent.Add(1)
+	}
 	message := callCopy(c)
 	switch fault {
 	case 1: // the call is lost
@@ -325,6 +328,7 @@ type cluster struct {
 	o       shared.Options
 	fault   fault
 	verbs   []verb // of a history, each as often as it is there; nil: all
+	listed  int64  // listings of a history that were answered from memory
 	ids     *ids
 
 	away     bb.NodeID                        // that is suspected; "": none

@@ -35,8 +35,20 @@ const (
 	perDir = 3
 )
 
-// files is the state of the model: the file of each name of two directories, 0 for none.
+// files is the file of each name of two directories, 0 for none.
 type files [dirs * perDir]bb.FileID
+
+// state is that of the model: files, and the directory subName in the first directory, 0 for none, or anyDir if it is not
+// known which.
+type state struct {
+	files
+	sub bb.DirID
+}
+
+const (
+	subName = "sub"
+	anyDir  = bb.DirID(math.MaxUint64)
+)
 
 type verb string
 
@@ -47,6 +59,9 @@ const (
 	remove   verb = "remove"
 	stat     verb = "stat"
 	list     verb = "list"
+	mkdir    verb = "mkdir"   // of subName, empty
+	rmdir    verb = "rmdir"   // of it
+	listSub  verb = "listSub" // the directory that it was once
 )
 
 // action is one operation of the history, and answer its result.
@@ -55,6 +70,7 @@ type action struct {
 	from, to int // names; a directory of a list
 	replace  bool
 	file     bb.FileID // that is created
+	dir      bb.DirID  // of listSub
 }
 
 type answer struct {
@@ -62,16 +78,48 @@ type answer struct {
 	file     bb.FileID
 	replaced bb.FileID
 	listed   [perDir]bb.FileID
+	dir      bb.DirID // that is made, removed, or listed
 }
 
 // step is the model: whether an answer is right in a state, and the state after. An operation of
 // unknown outcome has no end in the history, and has here any possible outcome.
-func (s files) step(a action, o answer) (bool, files) {
-	want, next := s.do(a)
+func (s state) step(a action, o answer) (bool, state) {
+	if s.sub == anyDir {
+		if s.sub = o.dir; a.verb == listSub && o.kind == 0 {
+			s.sub = a.dir
+		}
+	}
+	if a.verb == mkdir || a.verb == rmdir || a.verb == listSub {
+		return s.stepSub(a, o)
+	}
+	want, next := answer{}, state{sub: s.sub}
+	want, next.files = s.do(a)
+	if a.verb == list && a.from == 0 {
+		want.dir = s.sub
+	}
 	if o.kind == bb.Unavailable {
 		return true, next
 	}
 	return o == want, next
+}
+
+// stepSub is step of the directory in the first one.
+func (s state) stepSub(a action, o answer) (bool, state) {
+	next := s
+	var want answer
+	switch {
+	case a.verb == listSub && (s.sub != a.dir || a.dir == 0), a.verb == rmdir && s.sub == 0:
+		want.kind = bb.NotFound
+	case a.verb == mkdir && s.sub != 0:
+		want.kind = bb.Exists
+	case a.verb == rmdir:
+		want.dir, next.sub = s.sub, 0
+	case a.verb == mkdir && o.kind == bb.Unavailable:
+		next.sub = anyDir
+	case a.verb == mkdir:
+		want.dir, next.sub = o.dir, o.dir
+	}
+	return o == want || o.kind == bb.Unavailable, next
 }
 
 func (s files) do(a action) (o answer, next files) {
@@ -105,9 +153,9 @@ func (s files) do(a action) (o answer, next files) {
 }
 
 var model = porcupine.Model{
-	Init: func() any { return files{} },
-	Step: func(state, input, output any) (bool, any) {
-		return state.(files).step(input.(action), output.(answer))
+	Init: func() any { return state{} },
+	Step: func(was, input, output any) (bool, any) {
+		return was.(state).step(input.(action), output.(answer))
 	},
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v: %+v", input, output) },
 }
@@ -123,6 +171,8 @@ func TestHistoryCheck(t *testing.T) {
 	over := action{verb: rename, to: 1, replace: true}
 	other := action{verb: create, from: 1, file: 2}
 	swap := action{verb: exchange, to: 1}
+	sub, gone := action{verb: mkdir}, action{verb: rmdir}
+	in := func(dir bb.DirID) action { return action{verb: listSub, dir: dir} }
 	both := []porcupine.Operation{op(1, 2, made, answer{}), op(3, 4, other, answer{})}
 	for what, c := range map[string]struct {
 		history []porcupine.Operation
@@ -139,6 +189,11 @@ func TestHistoryCheck(t *testing.T) {
 		"exchanged":       {append(both[:2:2], op(5, 6, swap, answer{file: 1, replaced: 2}), op(7, 8, action{verb: stat}, answer{file: 2})), true},
 		"exchanged twice": {append(both[:2:2], op(5, 6, swap, answer{file: 1, replaced: 2}), op(7, 8, action{verb: stat}, found)), false},
 		"with nothing":    {[]porcupine.Operation{op(1, 2, made, answer{}), op(3, 4, swap, answer{file: 1})}, false},
+		"a directory":     {[]porcupine.Operation{op(1, 2, sub, answer{dir: 5}), op(3, 4, in(5), answer{}), op(5, 6, action{verb: list}, answer{dir: 5}), op(7, 8, gone, answer{dir: 5}), op(9, 10, in(5), answer{kind: bb.NotFound})}, true},
+		"a stale one":     {[]porcupine.Operation{op(1, 2, sub, answer{dir: 5}), op(3, 4, gone, answer{dir: 5}), op(5, 6, in(5), answer{})}, false},
+		"another one":     {[]porcupine.Operation{op(1, 2, sub, answer{dir: 5}), op(3, 4, gone, answer{dir: 5}), op(5, 6, sub, answer{dir: 6}), op(7, 8, in(5), answer{})}, false},
+		"a missing one":   {[]porcupine.Operation{op(1, 2, sub, answer{dir: 5}), op(3, 4, action{verb: list}, answer{})}, false},
+		"a lost one":      {[]porcupine.Operation{op(1, math.MaxInt64, sub, lost), op(3, 4, in(5), answer{}), op(5, 6, gone, answer{dir: 5}), op(7, 8, in(5), answer{kind: bb.NotFound})}, true},
 		"refused, done":   {[]porcupine.Operation{op(1, 2, made, answer{kind: bb.Exists})}, false},
 	} {
 		if got := porcupine.CheckOperations(model, c.history); got != c.right {
@@ -159,6 +214,8 @@ type run struct {
 	done     atomic.Int64 // operations
 	running  atomic.Int64 // clients
 	lastFile atomic.Uint64
+	lastSub  atomic.Uint64 // the directory that was made last
+	listed   atomic.Int64  // listings by daemons from their memory, at least
 }
 
 func (r *run) daemon(i int) *daemon {
@@ -187,6 +244,8 @@ func (c *client) play(ctx context.Context, operations int) {
 		switch a.verb {
 		case list:
 			a.from %= dirs
+		case listSub:
+			a.dir = bb.DirID(c.lastSub.Load())
 		case create:
 			a.file = bb.FileID(c.lastFile.Add(1))
 		case rename, exchange:
@@ -203,7 +262,7 @@ func (c *client) record(ctx context.Context, a action) {
 	c.number++
 	id := once.ID{Session: c.session, Number: c.number, Answered: c.number}
 	one, cancel := context.WithCancel(ctx)
-	if c.rnd.IntN(100) == 0 && c.unknown < 2 {
+	if c.rnd.IntN(100) == 0 && c.unknown < 2 && a.verb != mkdir { // else all that follows may be right
 		c.unknown++
 		one, cancel = context.WithTimeout(ctx, time.Duration(c.rnd.IntN(20))*time.Millisecond)
 	}
@@ -221,7 +280,12 @@ func (c *client) record(ctx context.Context, a action) {
 			case <-alive.Done():
 			}
 		}()
-		o, err = c.do(alive, d.tree, a)
+		var sent atomic.Int64
+		owns := d.tree.Owns()
+		o, err = c.do(context.WithValue(alive, listCalls{}, &sent), d.tree, a)
+		if (a.verb == list || a.verb == listSub) && err == nil && !owns && !d.tree.Owns() && sent.Load() == 0 {
+			c.listed.Add(1)
+		}
 		stop()
 		if err == nil || one.Err() != nil || alive.Err() == nil || !isOver(err) {
 			break
@@ -232,7 +296,7 @@ func (c *client) record(ctx context.Context, a action) {
 	case err == nil:
 	case isOver(err):
 		o, end = answer{kind: bb.Unavailable}, math.MaxInt64
-		if a.verb == stat || a.verb == list || !errors.Is(err, bb.ErrUnknownOutcome) {
+		if a.verb == stat || a.verb == list || a.verb == listSub || !errors.Is(err, bb.ErrUnknownOutcome) {
 			return // it has changed nothing
 		}
 	case errors.Is(err, bb.Exists), errors.Is(err, bb.NotFound):
@@ -248,10 +312,17 @@ func isOver(err error) bool { return errors.Is(err, bb.Unavailable) || errors.Is
 
 func (c *client) place(n int) (bb.DirID, string) { return c.dirs[n/perDir], strconv.Itoa(n % perDir) }
 
+// listCalls is the key of a context's count of calls for a listing.
+type listCalls struct{}
+
 func (c *client) do(ctx context.Context, ns namespace.Tree, a action) (o answer, err error) {
 	if a.verb == list {
 		entries, _, err := ns.List(ctx, c.dirs[a.from], "", 100)
 		for _, e := range entries {
+			if e.IsDir() {
+				o.dir = e.Dir
+				continue
+			}
 			n, _ := strconv.Atoi(e.Name)
 			o.listed[n] = e.File
 		}
@@ -259,6 +330,18 @@ func (c *client) do(ctx context.Context, ns namespace.Tree, a action) (o answer,
 	}
 	dir, name := c.place(a.from)
 	switch a.verb {
+	case mkdir:
+		var e bb.Entry
+		if e, err = ns.Mkdir(ctx, c.dirs[0], subName, namespace.Owner{}); err == nil {
+			c.lastSub.Store(uint64(e.Dir))
+		}
+		o.dir = e.Dir
+	case rmdir:
+		var e bb.Entry
+		e, err = ns.Remove(ctx, c.dirs[0], subName, namespace.RemoveOptions{})
+		o.dir = e.Dir
+	case listSub:
+		_, _, err = ns.List(ctx, a.dir, "", 100)
 	case create:
 		_, err = ns.Create(ctx, bb.Entry{Parent: dir, Name: name, Type: bb.TypeFile, File: a.file})
 	case stat:
@@ -350,7 +433,7 @@ func (r *run) disturb(ctx context.Context) {
 // history plays one history, and returns whether it is linearizable.
 func (c *cluster) history(seed uint64, operations int, restart func()) (porcupine.CheckResult, int) {
 	if c.verbs == nil {
-		c.verbs = []verb{create, create, rename, rename, exchange, exchange, remove, stat, stat, list}
+		c.verbs = []verb{create, create, rename, rename, exchange, exchange, remove, stat, stat, list, list, mkdir, rmdir, listSub}
 	}
 	r := &run{cluster: c, rnd: rand.New(rand.NewPCG(seed, 1)), began: time.Now()}
 	for i := range 3 {
@@ -396,6 +479,7 @@ func (c *cluster) history(seed uint64, operations int, restart func()) (porcupin
 	for i := range r.daemons {
 		c.kill(r.daemon(i))
 	}
+	c.listed += r.listed.Load()
 	result, info := porcupine.CheckOperationsVerbose(model, ops, time.Minute)
 	if dir := os.Getenv("FOREBAY_HISTORY_DIR"); dir != "" && result == porcupine.Illegal {
 		if err := porcupine.VisualizePath(model, info, fmt.Sprintf("%s/history-%d.html", dir, seed)); err != nil {
@@ -409,8 +493,8 @@ func historyOptions() shared.Options {
 	return shared.Options{Lease: 100 * time.Millisecond, Patience: 50 * time.Millisecond, CheckpointBytes: 4000, Pauses: lease.Pauses{First: time.Millisecond}}
 }
 
-// TestHistory checks that creations, renames, removals, stats and listings are linearizable, and
-// carried out once, while owners are killed, stopped, cut off and replaced, and messages are lost,
+// TestHistory checks that creations, renames, removals, stats and listings, by owners and under leases, are
+// linearizable, and carried out once, while owners are killed, stopped, cut off and replaced, and messages are lost,
 // repeated and late. FOREBAY_SEEDS=N makes N histories of it.
 func TestHistory(t *testing.T) {
 	seeds := uint64(4)
@@ -420,8 +504,12 @@ func TestHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var listed int64
 	for seed := range seeds {
 		c := inProcess(t, newNetwork(seed, 15), historyOptions())
+		if seed%2 == 1 { // leases last longer where more is read
+			c.verbs = []verb{create, remove, rename, mkdir, rmdir, stat, stat, list, list, list, list, listSub, listSub, listSub}
+		}
 		result, n := c.history(seed, 60, nil)
 		if result != porcupine.Ok {
 			t.Errorf("seed %d: %d operations: %v (FOREBAY_HISTORY_DIR=DIR keeps it in DIR)", seed, n, result)
@@ -429,13 +517,25 @@ func TestHistory(t *testing.T) {
 		if n < 250 {
 			t.Errorf("seed %d: a history of %d operations shows nothing", seed, n)
 		}
+		listed += c.listed
+	}
+	if t.Logf("%d listings were answered from memory under a lease", listed); listed == 0 {
+		t.Error("no listing was answered from memory")
 	}
 }
 
 // A history finds each fault: a new owner that does not wait, appends that are not fenced, dropped
-// outcomes, leases that are not revoked. Where names are only made, these are leases of absent names.
+// outcomes, leases that are not revoked. Where names are only made, these are leases of absent names, and of listings.
 func TestHistoryFindsFaults(t *testing.T) {
-	for what, f := range map[string]fault{"no lease": noLease, "no fence": noFence, "no outcomes": forgets, "no revocations": noRevoke, "no revocations of absent names": noRevoke} {
+	verbs := map[string][]verb{
+		"no revocations of absent names":        {create, stat, stat, stat, stat, stat, stat, stat}, // each name is made once
+		"no revocations of listings":            {create, list, list, list, list, list, list, list},
+		"no revocations of removed directories": {mkdir, mkdir, rmdir, rmdir, listSub, listSub, listSub, listSub},
+	}
+	for what, f := range map[string]fault{
+		"no lease": noLease, "no fence": noFence, "no outcomes": forgets, "no revocations": noRevoke, "no revocations of absent names": noRevoke,
+		"no revocations of listings": noRevoke, "no revocations of removed directories": noRevoke,
+	} {
 		found := false
 		tries := uint64(0)
 		for ; !found && tries < 60; tries++ {
@@ -443,9 +543,7 @@ func TestHistoryFindsFaults(t *testing.T) {
 				c := inProcess(t, newNetwork(tries, 8), historyOptions())
 				c.fault, c.patience = f, 5*time.Second
 				c.net.keeps = f == noRevoke
-				if what == "no revocations of absent names" {
-					c.verbs = []verb{create, stat, stat, stat, stat, stat, stat, stat} // each name is made once
-				}
+				c.verbs = verbs[what]
 				c.failed = t.Logf // a history shows it, if it can
 				if f == noLease {
 					c.o.Lease = 10 * time.Second

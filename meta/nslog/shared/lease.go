@@ -39,8 +39,32 @@ func (t *Tree) leased(ctx context.Context, c *calls.Call) (bb.Entry, error) {
 	return bb.Entry{}, err
 }
 
-// grant grants a lease with the answer to a look-up, which is carried out again, since the lease has to begin before. Its
-// error is that of the look-up.
+// part is leased of a part of a listing.
+func (t *Tree) part(ctx context.Context, c *calls.Call) (entries []bb.Entry, more bool, err error) {
+	if entries, more, known := t.cache.List(c.Dir, c.Name, c.Number); known && t.gone() == nil {
+		return entries, more, nil
+	}
+	c.Life = t.tail.ID()
+	ticket := t.cache.Begin()
+	a, err := t.ask(ctx, c)
+	if err != nil {
+		return nil, false, err
+	}
+	t.cache.KeepList(ticket, a.Owner, a.Lease, lease.Part{Dir: c.Dir, After: c.Name, Entries: a.Entries, More: a.Yes})
+	return a.Entries, a.Yes, nil
+}
+
+// partAgain is part of a directory that is about to be changed, at the owner.
+func (t *Tree) partAgain(ctx context.Context, c *calls.Call) (entries []bb.Entry, more bool, err error) {
+	a, err := t.ask(ctx, c)
+	if err != nil {
+		return nil, false, err
+	}
+	return a.Entries, a.Yes, nil
+}
+
+// grant grants a lease with the answer to a look-up or listing, which is carried out again, since the lease has to begin
+// before. Its error is that of the look-up.
 func grant(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answer) error {
 	g := e.Leases().Grant(lease.Reader{Node: c.From, Life: c.Life}, c.Dir)
 	err := perform(ctx, e, c, a)

@@ -3,6 +3,9 @@ package shared_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,6 +24,7 @@ type leased struct {
 	owner, user, other *daemon
 	path               []string
 	lookups, revokes   atomic.Int64 // calls
+	listings           atomic.Int64
 }
 
 func newLeased(t *testing.T, o shared.Options) *leased {
@@ -29,6 +33,8 @@ func newLeased(t *testing.T, o shared.Options) *leased {
 		switch c.Op {
 		case calls.OpLookup:
 			l.lookups.Add(1)
+		case calls.OpList:
+			l.listings.Add(1)
 		case calls.OpRevoke:
 			l.revokes.Add(1)
 		}
@@ -145,6 +151,127 @@ func TestAbsentNamesUnderLeases(t *testing.T) {
 		namespacetest.Create(t, l.other.tree, leaf.Dir, "new")
 		if absent() != keeps {
 			t.Errorf("the name is absent after it was made: %v, with revocations that do not arrive: %v", !keeps, keeps)
+		}
+	}
+}
+
+// list returns the names of a directory, which it requests in pages.
+func (l *leased) list(t *testing.T, d *daemon, dir bb.DirID) (names []string, err error) {
+	t.Helper()
+	for after, more := "", true; more; {
+		var page []bb.Entry
+		if page, more, err = d.tree.List(t.Context(), dir, after, 700); err != nil {
+			return nil, err
+		}
+		for i := range page {
+			after = page[i].Name
+			names = append(names, after)
+		}
+	}
+	return names, nil
+}
+
+// warmList lists a directory until that needs no call.
+func (l *leased) warmList(t *testing.T, d *daemon, dir bb.DirID) []string {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		before := l.listings.Load()
+		names, err := l.list(t, d, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.listings.Load() == before {
+			return names
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("listings of an unchanged directory go on sending calls")
+		}
+	}
+}
+
+// A directory that does not change is listed without a call, in pages, and its names, and absent ones, are looked up in
+// the listing. A change is seen by the next listing, also the removal of the directory.
+func TestListingsUnderLeases(t *testing.T) {
+	t.Parallel()
+	ctx := metatest.Context(t)
+	l := newLeased(t, shared.Options{Lease: time.Hour})
+	leaf := l.warm(t, l.user)
+	var want []string
+	var makers sync.WaitGroup
+	for i := range 1500 {
+		want = append(want, fmt.Sprintf("%04d", i))
+	}
+	for part := range slices.Chunk(want, 50) {
+		makers.Go(func() {
+			for _, name := range part {
+				if _, err := l.owner.tree.Create(ctx, namespacetest.File(leaf.Dir, name)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	makers.Wait()
+	if got := l.warmList(t, l.user, leaf.Dir); !slices.Equal(got, want) {
+		t.Fatalf("%d names are listed, of %d", len(got), len(want))
+	}
+	before := l.lookups.Load()
+	if e, err := l.user.tree.Lookup(ctx, leaf.Dir, "0777"); err != nil || e.Name != "0777" || e.File == 0 {
+		t.Errorf("a listed name: %+v, %v", e, err)
+	}
+	if _, err := l.user.tree.Lookup(ctx, leaf.Dir, "absent"); !errors.Is(err, bb.NotFound) {
+		t.Errorf("an absent name: %v", err)
+	}
+	if n := l.lookups.Load() - before; n != 0 {
+		t.Errorf("%d calls for names of a directory in memory", n)
+	}
+	for i, d := range []*daemon{l.owner, l.other, l.user} {
+		l.warmList(t, l.user, leaf.Dir)
+		name := fmt.Sprint("new", i)
+		namespacetest.Create(t, d.tree, leaf.Dir, name)
+		want = append(want, name)
+		if got, err := l.list(t, l.user, leaf.Dir); err != nil || !slices.Equal(got, want) {
+			t.Errorf("after %s has made a file, %d names are listed, not %d (%v)", d.node, len(got), len(want), err)
+		}
+	}
+	if err := l.other.tree.RemoveAll(ctx, leaf.Parent, "e", namespace.RemoveOptions{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := l.list(t, l.user, leaf.Dir); !errors.Is(err, bb.NotFound) {
+		t.Errorf("a directory that was removed lists %q (%v)", got, err)
+	}
+}
+
+// An empty directory that another daemon removes, or replaces, is not listed any more.
+func TestEmptyDirectoryUnderLease(t *testing.T) {
+	t.Parallel()
+	ctx := metatest.Context(t)
+	l := newLeased(t, shared.Options{Lease: time.Hour})
+	leaf := l.warm(t, l.user)
+	for what, remove := range map[string]func() error{
+		"removed": func() error {
+			_, err := l.other.tree.Remove(ctx, leaf.Dir, "removed", namespace.RemoveOptions{})
+			return err
+		},
+		"replaced": func() error {
+			if _, err := l.other.tree.Mkdir(ctx, leaf.Dir, "y", namespace.Owner{}); err != nil {
+				return err
+			}
+			_, err := l.other.tree.Rename(ctx, leaf.Dir, "y", leaf.Dir, "replaced", namespace.RenameOptions{Replace: true})
+			return err
+		},
+	} {
+		x, err := l.owner.tree.Mkdir(ctx, leaf.Dir, what, namespace.Owner{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if names := l.warmList(t, l.user, x.Dir); len(names) != 0 {
+			t.Errorf("an empty directory lists %q", names)
+		}
+		if err := remove(); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := l.list(t, l.user, x.Dir); !errors.Is(err, bb.NotFound) {
+			t.Errorf("a directory that was %s lists %q (%v)", what, names, err)
 		}
 	}
 }

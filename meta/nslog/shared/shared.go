@@ -43,7 +43,7 @@
 //
 // # State
 //
-// All calls go to the owner, but for look-ups under leases (lease.go). No daemon follows the log, and a namespace
+// All calls go to the owner, but for look-ups and listings under leases (lease.go). No daemon follows the log, and a namespace
 // has one log. Outcomes of the sessions of daemons that were killed stay until these sessions are ended.
 package shared
 

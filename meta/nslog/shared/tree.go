@@ -263,7 +263,7 @@ func (t *Tree) removeTree(ctx context.Context, dir bb.DirID, o namespace.RemoveO
 		return bb.E(bb.Internal, "remove", dir.String(), "is nested too deep")
 	}
 	for range maxRemovePass {
-		page, _, err := t.List(ctx, dir, "", scanPage)
+		page, _, err := t.partAgain(ctx, &calls.Call{Op: calls.OpList, Dir: dir, Number: scanPage})
 		if err != nil || len(page) == 0 {
 			if errors.Is(err, bb.NotFound) {
 				err = nil // others have removed it
@@ -315,42 +315,14 @@ func (t *Tree) removeEach(ctx context.Context, dir bb.DirID, page []bb.Entry, o 
 	return err
 }
 
-// List returns entries of a directory. It requests parts, each of a size that fits into a message.
+// List returns entries of a directory, from memory if they are there under a lease.
 func (t *Tree) List(ctx context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
-	if limit < 1 || limit > bb.MaxPageSize {
-		_, err := t.ask(ctx, &calls.Call{Op: calls.OpList, Dir: dir, Name: after, Number: limit})
-		return nil, false, err
-	}
-	for more = true; more && len(entries) < limit; {
-		a, err := t.ask(ctx, &calls.Call{Op: calls.OpList, Dir: dir, Name: after, Number: min(limit-len(entries), scanPage)})
-		if err != nil {
-			return nil, false, err
-		}
-		entries, more = append(entries, a.Entries...), a.Yes
-		if len(entries) > 0 {
-			after = entries[len(entries)-1].Name
-		}
-	}
-	return entries, more, nil
+	return walk.Parts(ctx, t.ask, t.part, dir, after, limit)
 }
 
 // Scan calls fn with every entry of a directory that exists throughout.
 func (t *Tree) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) error {
-	for after, more := "", true; more; {
-		a, err := t.ask(ctx, &calls.Call{Op: calls.OpListAll, Dir: dir, Name: after, Number: scanPage})
-		if err != nil {
-			return err
-		}
-		page := a.Entries
-		more = a.Yes
-		for i := range page {
-			if err := fn(page[i]); err != nil {
-				return err
-			}
-			after = page[i].Name
-		}
-	}
-	return nil
+	return walk.Scan(ctx, t.ask, dir, fn)
 }
 
 // ScanAll is Scan over all files and directories of the buffer but the root (walk.All).

@@ -892,7 +892,8 @@ func (x *Answer) GetLease() *Lease {
 type Lease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       uint64                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
-	Term          int64                  `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"` // nanoseconds from the moment at which the call was sent
+	Term          int64                  `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`       // nanoseconds from the moment at which the call was sent
+	Listing       bool                   `protobuf:"varint,3,opt,name=listing,proto3" json:"listing,omitempty"` // a listing may be kept
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -939,6 +940,13 @@ func (x *Lease) GetTerm() int64 {
 		return x.Term
 	}
 	return 0
+}
+
+func (x *Lease) GetListing() bool {
+	if x != nil {
+		return x.Listing
+	}
+	return false
 }
 
 type StoreOp struct {
@@ -1247,10 +1255,11 @@ const file_meta_nslog_shared_callpb_call_proto_rawDesc = "" +
 	"\x05count\x18\f \x01(\x03R\x05count\x12\x10\n" +
 	"\x03yes\x18\r \x01(\bR\x03yes\x127\n" +
 	"\afailure\x18\x0e \x01(\v2\x1d.forebay.namespace.v1.FailureR\afailure\x121\n" +
-	"\x05lease\x18\x0f \x01(\v2\x1b.forebay.namespace.v1.LeaseR\x05lease\"5\n" +
+	"\x05lease\x18\x0f \x01(\v2\x1b.forebay.namespace.v1.LeaseR\x05lease\"O\n" +
 	"\x05Lease\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12\x12\n" +
-	"\x04term\x18\x02 \x01(\x03R\x04term\"5\n" +
+	"\x04term\x18\x02 \x01(\x03R\x04term\x12\x18\n" +
+	"\alisting\x18\x03 \x01(\bR\alisting\"5\n" +
 	"\aStoreOp\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x0e\n" +
 	"\x02op\x18\x02 \x01(\fR\x02op\"J\n" +

@@ -147,7 +147,7 @@ func EncodeAnswer(a *Answer) ([]byte, error) {
 		Failure: failureMessage(a.Failure),
 	}
 	if a.Lease != (lease.Grant{}) {
-		m.Lease = &callpb.Lease{Session: a.Lease.Session, Term: int64(a.Lease.Term)}
+		m.Lease = &callpb.Lease{Session: a.Lease.Session, Term: int64(a.Lease.Term), Listing: a.Lease.Listing}
 	}
 	for i := range a.Entries {
 		e, err := entryMessage(&a.Entries[i])
@@ -188,7 +188,7 @@ func DecodeAnswer(b []byte) (*Answer, error) {
 		Count: int(m.GetCount()), Yes: m.GetYes(), Failure: openFailure(m.GetFailure()),
 	}
 	copy(a.Owner[:], m.GetOwner())
-	a.Lease = lease.Grant{Session: m.GetLease().GetSession(), Term: time.Duration(m.GetLease().GetTerm())}
+	a.Lease = lease.Grant{Session: m.GetLease().GetSession(), Term: time.Duration(m.GetLease().GetTerm()), Listing: m.GetLease().GetListing()}
 	for _, one := range m.GetEntries() {
 		e, err := openEntry(one)
 		if err != nil {
