@@ -41,8 +41,7 @@ func Copy(o Owner, view *kernel.View, s kernel.Sharing) *Copied {
 	return &Copied{owner: o, view: view, sharing: s}
 }
 
-// Made has the content go on with a file that was made, is open for writing, and has no bytes. The caller is alone, and the
-// content is new.
+// Made begins new content with a file that was just made, is open for writing, and has no bytes. The caller is alone.
 func (c *Copied) Made(w File, mtime time.Time) { c.writing(w, &client.Entry{ModTime: mtime}) }
 
 // writing records that w is open, and the content that it begins with.
@@ -90,7 +89,7 @@ func (c *Copied) reader(ctx context.Context, used File) (File, error) {
 	return r, nil
 }
 
-// DropReader has the next read open the file as it is then. The caller is alone.
+// DropReader closes the file that reads use. The next read opens it as it is then. The caller is alone.
 func (c *Copied) DropReader() {
 	if c.r != nil {
 		c.r.Abort()

@@ -183,7 +183,7 @@ func (d *Device) loop() {
 }
 
 // enter waits until there are too few readers, and counts one more. It reports false if there is nothing to read any more,
-// or goroutines enough wait.
+// or enough goroutines wait here.
 func (d *Device) enter() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -342,7 +342,8 @@ func (d *Device) read(p []byte) (n int, err error) {
 		n, err = unix.Read(int(fd), p)
 		return err != unix.EAGAIN //nolint:errorlint // of a system call
 	}
-	// Who waits keeps others from reading. So beside requests that are copied, each tries before.
+	// A goroutine that waits in the poller holds the descriptor's lock of readers. While requests are being copied, several
+	// goroutines are to read. So each one tries it without that lock first.
 	if d.copying.Load() > 0 && d.conn.Control(func(fd uintptr) { once(fd) }) == nil && err != unix.EAGAIN { //nolint:errorlint // of a system call
 		return whole(n, err)
 	}
@@ -355,7 +356,7 @@ func (d *Device) read(p []byte) (n int, err error) {
 	return whole(n, err)
 }
 
-// whole is what a read returned, without requests that are too short.
+// whole returns the result of a read. A request that is too short is an error.
 func whole(n int, err error) (int, error) {
 	if err == nil && n < inHeader {
 		err = unix.EIO

@@ -30,7 +30,8 @@ type step struct {
 	do func()
 }
 
-// about is what a step does, and the name. It finds out what is so when it runs, so that none has to wait twice.
+// about is the kind and the name of a step. A step looks at the name when it runs. So one that has not begun stands for all
+// later ones of its kind and name.
 type about struct {
 	kind kind
 	name string
@@ -42,7 +43,7 @@ func newLanes() *lanes {
 	return &lanes{places: make(chan struct{}, atOnce), of: map[*fusefs.Inode]*lane{}}
 }
 
-// add has a step run. It does not wait for it.
+// add queues a step. It does not wait for the step to run.
 func (l *lanes) add(dir *fusefs.Inode, a about, do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package footprint has what the changes of one round read and change, which must not depend on each other. It must
-// never know the effects of a change.
+// Package footprint has the names that the changes of one round read and change. These changes must not depend on each
+// other. The package must never depend on the effects of a change.
 package footprint
 
 import (

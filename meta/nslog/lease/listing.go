@@ -9,7 +9,7 @@ import (
 // mostListed is up to how many names a listing is kept.
 const mostListed = mostEntries / 2
 
-// known is what a reader has of a directory.
+// known is the part of a directory that a reader has.
 type known struct {
 	names  map[string]*bb.Entry // that were looked up; nil: there is no such name
 	listed []*bb.Entry          // the directory's first entries, in the order of their names

@@ -160,7 +160,7 @@ func (w *Owner) serve() {
 		if len(left) == 0 && !w.at.making && !w.at.behind && len(w.at.asked) == 0 {
 			select {
 			case <-w.queue.signal:
-				runtime.Gosched() // who is about to add a command shares the record
+				runtime.Gosched() // so that callers which are ready add their commands to the same record
 			case <-w.ctx.Done():
 			}
 		}

@@ -54,8 +54,8 @@ func (t *Tree) part(ctx context.Context, c *calls.Call) (entries []bb.Entry, mor
 	return a.Entries, a.Yes, nil
 }
 
-// partAgain is part of a directory that is about to be changed, at the owner.
-func (t *Tree) partAgain(ctx context.Context, c *calls.Call) (entries []bb.Entry, more bool, err error) {
+// unleased is part without a lease, for a directory that is about to be changed.
+func (t *Tree) unleased(ctx context.Context, c *calls.Call) (entries []bb.Entry, more bool, err error) {
 	a, err := t.ask(ctx, c)
 	if err != nil {
 		return nil, false, err

@@ -48,10 +48,10 @@ func newLeased(t *testing.T, o shared.Options) *leased {
 	return l
 }
 
-// walk looks up the path, one name after the other, and returns its last directory.
-func (l *leased) walk(ctx context.Context, d *daemon) (e bb.Entry, err error) {
+// walk looks up a path, one name after the other, and returns its last directory.
+func (d *daemon) walk(ctx context.Context, path []string) (e bb.Entry, err error) {
 	e.Dir = bb.RootDir
-	for _, name := range l.path {
+	for _, name := range path {
 		if e, err = d.tree.Lookup(ctx, e.Dir, name); err != nil {
 			return e, err
 		}
@@ -59,22 +59,31 @@ func (l *leased) walk(ctx context.Context, d *daemon) (e bb.Entry, err error) {
 	return e, nil
 }
 
-// warm walks until the path is in memory.
-func (l *leased) warm(t testing.TB, d *daemon) bb.Entry {
+// quiet repeats reads of unchanged directories until they need no call.
+func quiet(t testing.TB, sent *atomic.Int64, read func() error) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
-		before := l.lookups.Load()
-		e, err := l.walk(t.Context(), d)
-		if err != nil {
+		before := sent.Load()
+		if err := read(); err != nil {
 			t.Fatal(err)
 		}
-		if l.lookups.Load() == before {
-			return e
+		if sent.Load() == before {
+			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("look-ups of unchanged directories go on sending calls")
+			t.Fatal("reads of unchanged directories go on sending calls")
 		}
 	}
+}
+
+// warm walks until the path is in memory.
+func (l *leased) warm(t testing.TB, d *daemon) (e bb.Entry) {
+	t.Helper()
+	quiet(t, &l.lookups, func() (err error) {
+		e, err = d.walk(t.Context(), l.path)
+		return err
+	})
+	return e
 }
 
 // A path of unchanged directories is looked up without a call, and a change is seen by the next look-up.
@@ -172,21 +181,13 @@ func (l *leased) list(t *testing.T, d *daemon, dir bb.DirID) (names []string, er
 }
 
 // warmList lists a directory until that needs no call.
-func (l *leased) warmList(t *testing.T, d *daemon, dir bb.DirID) []string {
+func (l *leased) warmList(t *testing.T, d *daemon, dir bb.DirID) (names []string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		before := l.listings.Load()
-		names, err := l.list(t, d, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if l.listings.Load() == before {
-			return names
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("listings of an unchanged directory go on sending calls")
-		}
-	}
+	quiet(t, &l.listings, func() (err error) {
+		names, err = l.list(t, d, dir)
+		return err
+	})
+	return names
 }
 
 // A directory that does not change is listed without a call, in pages, and its names, and absent ones, are looked up in
@@ -323,7 +324,7 @@ func TestReleaseRevokes(t *testing.T) {
 	if _, err := l.other.tree.Remove(ctx, leaf.Parent, leaf.Name, namespace.RemoveOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.walk(ctx, l.user); !errors.Is(err, bb.NotFound) {
+	if _, err := l.user.walk(ctx, l.path); !errors.Is(err, bb.NotFound) {
 		t.Errorf("a directory that the next owner has removed is found (%v)", err)
 	}
 }

@@ -187,22 +187,12 @@ func (c *crowd) bounded(what string, took []time.Duration, bound time.Duration) 
 	}
 }
 
-func (c *crowd) walk(d *daemon) (e bb.Entry, err error) {
-	e.Dir = bb.RootDir
-	for _, name := range c.path {
-		if e, err = d.tree.Lookup(c.Context(), e.Dir, name); err != nil {
-			return e, err
-		}
-	}
-	return e, nil
-}
-
 // lookUps has all daemons look a path up, at first and for ten seconds. It returns the directory above its last name.
 func (c *crowd) lookUps() (leaf bb.Entry) {
 	if _, err := c.all[0].tree.MkdirAll(c.Context(), "a/b/c/d/e", namespace.Owner{Mode: 0o755}); err != nil {
 		c.Fatal(err)
 	}
-	walk := func(_ int, d *daemon) error { _, err := c.walk(d); return err }
+	walk := func(_ int, d *daemon) error { _, err := d.walk(c.Context(), c.path); return err }
 	c.each(c.all, walk) // the owner has granted none yet
 	time.Sleep(5 * time.Second)
 	c.bounded("a path of five directories, all look it up at once", c.each(c.all, walk), coldBound)
@@ -219,7 +209,7 @@ func (c *crowd) lookUps() (leaf bb.Entry) {
 	if sent > renewBound {
 		c.Errorf("each daemon sent %.1f calls, over %d", sent, renewBound)
 	}
-	leaf, err := c.walk(c.all[1])
+	leaf, err := c.all[1].walk(c.Context(), c.path)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -230,7 +220,7 @@ func (c *crowd) lookUps() (leaf bb.Entry) {
 func (c *crowd) change(leaf bb.Entry) {
 	for _, silent := range []bool{false, true} {
 		time.Sleep(5 * time.Second)
-		c.each(c.all, func(_ int, d *daemon) error { _, err := c.walk(d); return err })
+		c.each(c.all, func(_ int, d *daemon) error { _, err := d.walk(c.Context(), c.path); return err })
 		what, bound := "a change in a directory that all have leases on", changeBound
 		last := c.all[len(c.all)-1]
 		if silent {

@@ -263,7 +263,7 @@ func (t *Tree) removeTree(ctx context.Context, dir bb.DirID, o namespace.RemoveO
 		return bb.E(bb.Internal, "remove", dir.String(), "is nested too deep")
 	}
 	for range maxRemovePass {
-		page, _, err := t.partAgain(ctx, &calls.Call{Op: calls.OpList, Dir: dir, Number: scanPage})
+		page, _, err := t.unleased(ctx, &calls.Call{Op: calls.OpList, Dir: dir, Number: scanPage})
 		if err != nil || len(page) == 0 {
 			if errors.Is(err, bb.NotFound) {
 				err = nil // others have removed it
