@@ -68,19 +68,27 @@ func TestMemoryOfUsers(t *testing.T) {
 		for range ended {
 		}
 	}()
-	for u.line(aliceUID).Waiting.For["own data"] == 0 {
+	full := func() bool {
 		select {
 		case err := <-ended:
 			t.Fatalf("memory is not full: %v", err)
-		case <-time.After(20 * time.Millisecond):
+		default:
 		}
+		return u.line(aliceUID).Waiting.For["own data"] > 0
 	}
-	if w := u.line(bobUID).Waiting; w.Writers == 0 || len(w.For) != 0 {
-		t.Errorf("bob is told %+v", w)
-	}
-	if w := u.line(0).Waiting; w.Users != 1 || w.For["own data"] != w.Writers {
-		t.Errorf("root is told %+v", w)
-	}
+	// A writer waits for a moment as well while the daemon populates its memory. So each status is waited for.
+	waitFor(t, "alice waits for memory, of which her own data is the reason", full)
+	waitFor(t, "bob sees a writer that waits, and no reason of others", func() bool {
+		w := u.line(bobUID).Waiting
+		if len(w.For) != 0 {
+			t.Fatalf("bob is told %+v", w)
+		}
+		return w.Writers > 0
+	})
+	waitFor(t, "root sees one user that waits, and the reason", func() bool {
+		w := u.line(0).Waiting
+		return w.Users == 1 && w.For["own data"] == w.Writers
+	})
 	work := u.sparse("work", bobUID, 20<<20)
 	for i := range 6 {
 		u.must(bobUID, "put", work, fmt.Sprintf("bb://works/f%d", i))
