@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // inFlight runs an operation one at a time, and with 64 in flight.
@@ -84,19 +85,22 @@ func BenchmarkLogCreate(b *testing.B) {
 	}
 }
 
-// BenchmarkLogHosts has clients of one to five daemons create and write files of 4 KiB into one directory, 64 in flight over
-// all daemons, and stat one path that does not change.
+// BenchmarkLogHosts has clients of one to five daemons create files of 64 bytes in one directory of a buffer that is not
+// flushed, one at a time and 64 in flight over all daemons, and stat one path that does not change.
 func BenchmarkLogHosts(b *testing.B) {
 	for size := 1; size <= 5; size++ {
 		c := newLogCluster(b, size, 0)
 		var at []*client.Buffer
 		for _, d := range c.daemons {
-			at = append(at, lasting(b, d).Buffer("b"))
+			at = append(at, lasting(b, d).Buffer("names"))
+		}
+		if _, err := admin.CreateBuffer(b.Context(), lasting(b, c.daemons[0]), admin.BufferSpec{Name: "names"}); err != nil {
+			b.Fatal(err)
 		}
 		if err := at[0].MkdirAll(b.Context(), "all/b/c/d/e", 0o755); err != nil {
 			b.Fatal(err)
 		}
-		content := make([]byte, 4<<10)
+		content := make([]byte, 64)
 		inFlight(b, fmt.Sprint("create/hosts=", size), func(n int64) error {
 			return at[n%int64(size)].WriteFile(b.Context(), fmt.Sprint("all/", n), content, 0o644)
 		})

@@ -34,6 +34,7 @@ const (
 	renewBound  = 12                // calls of a daemon in ten seconds, in which it looks a path up all the time
 	changeBound = 5 * time.Millisecond
 	silentBound = 1100 * time.Millisecond // a change in a directory that a daemon without an answer has leases on
+	holderBound = 1600 * time.Millisecond // the same, if that daemon is to hold the change
 	killedBound = 5 * time.Second         // from the owner's death until all are served
 )
 
@@ -216,24 +217,39 @@ func (c *crowd) lookUps() (leaf bb.Entry) {
 	return leaf
 }
 
-// change makes a name in a directory that all daemons have leases on: all answer, or one does not.
+// change makes a name in a directory that all daemons have leases on: all answer, or one does not, which holds the log's
+// end or not.
 func (c *crowd) change(leaf bb.Entry) {
-	for _, silent := range []bool{false, true} {
+	holders, _ := c.all[0].tree.Holders()
+	if len(holders) != 2 {
+		c.Fatalf("%q hold the end of the log, want two", holders)
+	}
+	find := func(holds bool) *daemon {
+		return c.all[slices.IndexFunc(c.all, func(d *daemon) bool { return d != c.all[0] && slices.Contains(holders, d.node) == holds })]
+	}
+	for i, at := range []struct {
+		what   string
+		silent *daemon
+		bound  time.Duration
+	}{
+		{"all of which answer", nil, changeBound},
+		{"of which one does not answer", find(false), silentBound},
+		{"of which a holder of the log's end does not answer", find(true), holderBound},
+	} {
 		time.Sleep(5 * time.Second)
 		c.each(c.all, func(_ int, d *daemon) error { _, err := d.walk(c.Context(), c.path); return err })
-		what, bound := "a change in a directory that all have leases on", changeBound
-		last := c.all[len(c.all)-1]
-		if silent {
-			what, bound = what+", of which one does not answer", silentBound
-			last.calls.close()
+		if at.silent != nil {
+			at.silent.calls.close()
 		}
 		before := c.calls[calls.OpRevoke].Load()
-		took := c.each(c.all[1:2], func(_ int, d *daemon) error {
-			_, err := d.tree.Mkdir(c.Context(), leaf.Parent, fmt.Sprint("new-", silent), namespace.Owner{Mode: 0o755})
+		took := c.each(c.all[:1], func(_ int, d *daemon) error {
+			_, err := d.tree.Mkdir(c.Context(), leaf.Parent, fmt.Sprint("new-", i), namespace.Owner{Mode: 0o755})
 			return err
 		})
-		last.calls.open()
-		c.bounded(what, took, bound)
+		if at.silent != nil {
+			at.silent.calls.open()
+		}
+		c.bounded("a change in a directory that all have leases on, "+at.what, took, at.bound)
 		if revoked := int(c.calls[calls.OpRevoke].Load() - before); revoked < len(c.all)-1 {
 			c.Errorf("%d leases were revoked, not those of all other daemons", revoked)
 		}
